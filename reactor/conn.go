@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reactor
+
+import "net/netip"
+
+// Conn is one connection. Except where said, its methods are for the connection's own event loop only.
+type Conn interface {
+	InboundBuffered() int
+	// Read drains up to len(p) buffered bytes.
+	Read(p []byte) (int, error)
+	// Peek borrows n buffered bytes without consuming them; zero means zero.
+	Peek(n int) ([]byte, error)
+	// Discard consumes n buffered bytes; zero means zero.
+	Discard(n int) (int, error)
+	// Writev sends or buffers all parts before it returns; the parts are the caller's again. It does not keep or
+	// change the slice of slices. The connection may be closed when it returns.
+	Writev(parts [][]byte) error
+	OutboundBuffered() int
+	Closed() bool
+	Context() any
+	SetContext(any)
+	RemoteAddr() netip.AddrPort // any goroutine
+	LocalAddr() netip.AddrPort  // any goroutine
+	// Post runs f on the connection's loop, soon; any goroutine. Posts are not ordered: f reads current state. It
+	// returns false when the loop has ended, and then f never runs.
+	Post(f func()) bool
+	// Close closes without waiting for the peer; any goroutine. OnClose follows on the loop.
+	Close()
+}
+
+// Handler gets the events of connections, on their loops. OnTick runs on a goroutine of its own and may only post.
+type Handler interface {
+	OnOpen(c Conn)
+	OnTraffic(c Conn)
+	OnClose(c Conn, err error)
+}
