@@ -11,7 +11,9 @@ import (
 
 // MessageStore is everything on disk: CommitLog, ConsumeQueues, index, checkpoint, with the services that write,
 // flush, dispatch and delete. Open recovers, Start runs the services, Close stops them in order.
-type MessageStore struct{}
+type MessageStore struct {
+	log *CommitLog
+}
 
 // EventListener is told of notable happenings. Any field may be nil. Functions must not block.
 type EventListener struct {
@@ -65,31 +67,6 @@ func (s *MessageStore) Config() *Config { return nil }
 
 // UpdateConfig applies change to a copy, validates it and swaps it in.
 func (s *MessageStore) UpdateConfig(change func(*Config)) error { return nil }
-
-// AsyncPutMessage queues one put or appends it at once. PutOK means taken: Appended will run, or has run.
-// Any other status means not taken, and Appended never runs.
-func (s *MessageStore) AsyncPutMessage(put *PutMessage) PutMessageStatus { return UnknownError }
-
-// AsyncPutMessages hands over one loop turn's puts under one role or lock and at most one wake. puts[:n] are taken in
-// order, the rest end with the status.
-func (s *MessageStore) AsyncPutMessages(puts []*PutMessage) (n int, status PutMessageStatus) {
-	return 0, UnknownError
-}
-
-// SubmitFlushRequest calls done once, when bytes below end are durable (PutOK), deadline has passed
-// (FlushDiskTimeout), or the store is latched or closing (ServiceNotAvailable). It never blocks; done runs on the
-// flush goroutine or the sweeper, or before the call returns.
-func (s *MessageStore) SubmitFlushRequest(end PhyOffset, deadline time.Time, done func(PutMessageStatus)) {
-}
-
-// AppendToCommitLog writes raw log bytes at start, which must be the log's end (or any file base when the log is
-// empty); a slave's only way to write. Source: CommitLog#appendData.
-func (s *MessageStore) AppendToCommitLog(start PhyOffset, data []byte) error { return nil }
-
-// Select borrows up to max bytes of readable log from offset to the end of its file. Empty when there is none.
-func (s *MessageStore) Select(offset PhyOffset, max int) (SelectMappedBufferResult, bool) {
-	return SelectMappedBufferResult{}, false
-}
 
 // LookMessageByOffset borrows the one record that starts at offset, after checking that one does.
 func (s *MessageStore) LookMessageByOffset(offset PhyOffset) (SelectMappedBufferResult, error) {
@@ -194,10 +171,6 @@ func (s *MessageStore) FlushedWhere() PhyOffset      { return 0 }
 func (s *MessageStore) DispatchBehindBytes() int64   { return 0 }
 func (s *MessageStore) RemainHowManyToFlush() int64  { return 0 }
 func (s *MessageStore) RemainHowManyToCommit() int64 { return 0 }
-
-// PutDenied says why a put would be refused now, PutOK if it would not: SERVICE_NOT_AVAILABLE with the latched cause,
-// disk full, closing; OSPageCacheBusy; queue full. It is cheap.
-func (s *MessageStore) PutDenied() (PutMessageStatus, error) { return PutOK, nil }
 
 // Topics are the topics that have ConsumeQueues, with their queue ids.
 func (s *MessageStore) Topics() map[string][]int32 { return nil }
