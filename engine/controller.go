@@ -4,6 +4,7 @@ package engine
 
 import (
 	"log/slog"
+	"net/netip"
 	"sync/atomic"
 
 	"loopmq/reactor"
@@ -30,6 +31,17 @@ type BrokerController struct {
 	schedule  *ScheduleMessageService
 	outer     *BrokerOuterAPI
 	stats     *BrokerStats
+
+	// Lanes for what may read a mapped file or write one. Cold pulls have their own: a consumer in old files delays nobody.
+	pullLane     *reactor.Lane
+	coldPullLane *reactor.Lane
+	queryLane    *reactor.Lane // 12, 33, 36 and what reads records
+	adminLane    *reactor.Lane // one worker: topics, groups, configuration
+
+	// storeHost is the address that stored records carry, brokerIP1:listenPort; set when the port is bound.
+	storeHost atomic.Pointer[netip.AddrPort]
+	// replicas answers sends that must wait for a slave; nil until replication runs.
+	replicas replicaWaiter
 }
 
 // Config is the configuration now in force: read only.
