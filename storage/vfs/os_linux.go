@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vfs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// allocateStep bounds one fallocate: a signal that interrupts one undoes it, on tmpfs, and repeats only this much.
+	allocateStep = 64 << 20
+	// interruptedMax bounds the repeats of one interrupted call.
+	interruptedMax = 1000
+)
+
+var pageSize = int64(os.Getpagesize())
+
+// Sync makes [from, to) durable; see the package comment for the choice of the call.
+func (r *region) Sync(from, to int64) error {
+	if err := r.check("fdatasync", from, to); err != nil {
+		return err
+	}
+	return r.control("fdatasync", unix.Fdatasync)
+}
+
+// Allocate uses fallocate, which keeps what is there. A file system without it gets one write per page, of the byte
+// that is there, and a sync: nobody may store into the range meanwhile.
+func (r *region) Allocate(from, to int64) error {
+	if err := r.check("fallocate", from, to); err != nil {
+		return err
+	}
+	for at := from; at < to; at += allocateStep {
+		length := min(allocateStep, to-at)
+		err := r.control("fallocate", func(fd int) error {
+			return unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, at, length)
+		})
+		if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
+			return r.allocateByWriting(at, to)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *region) allocateByWriting(from, to int64) error {
+	var b [1]byte
+	for at := from; at < to; at = at - at%pageSize + pageSize {
+		if _, err := r.file.ReadAt(b[:], at); err != nil {
+			return err
+		}
+		if _, err := r.file.WriteAt(b[:], at); err != nil {
+			return err
+		}
+	}
+	return r.control("fdatasync", unix.Fdatasync)
+}
+
+// Populate asks the kernel (5.14) to fault the pages in for writing, which reports a bad page as an error where a
+// store would raise a signal. Older kernels get an atomic or with 0 per page: it stores, and changes nothing, also
+// beside a concurrent store.
+func (r *region) Populate(from, to int64) error {
+	if err := r.check("populate", from, to); err != nil {
+		return err
+	}
+	err := r.madvise(from, to, unix.MADV_POPULATE_WRITE)
+	if errors.Is(err, unix.EINVAL) {
+		return r.touch(from, to)
+	}
+	return err
+}
+
+// WillNeed falls back to read-ahead, which does not wait, on kernels before 5.14.
+func (r *region) WillNeed(from, to int64) error {
+	if err := r.check("populate", from, to); err != nil {
+		return err
+	}
+	err := r.madvise(from, to, unix.MADV_POPULATE_READ)
+	if errors.Is(err, unix.EINVAL) {
+		return r.madvise(from, to, unix.MADV_WILLNEED)
+	}
+	return err
+}
+
+// madvise widens the range to whole pages; the kernel takes no other start.
+func (r *region) madvise(from, to int64, advice int) error {
+	if from == to {
+		return nil
+	}
+	from -= from % pageSize
+	if err := retry(func() error { return unix.Madvise(r.data[from:to], advice) }); err != nil {
+		return pathError("madvise", r.path, fmt.Errorf("range [%d, %d): %w", from, to, err))
+	}
+	return nil
+}
+
+func (r *region) touch(from, to int64) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = pathError("populate", r.path, fmt.Errorf("range [%d, %d): %v", from, to, fault))
+		}
+	}()
+	for at := from - from%pageSize; at < to; at += pageSize {
+		if at+4 <= int64(len(r.data)) {
+			atomic.OrUint32((*uint32)(unsafe.Pointer(&r.data[at])), 0)
+		}
+	}
+	return nil
+}
+
+func (r *region) Protect() error {
+	if len(r.data) == 0 {
+		return nil
+	}
+	if err := unix.Mprotect(r.data, unix.PROT_NONE); err != nil {
+		return pathError("mprotect", r.path, err)
+	}
+	return nil
+}
+
+// control runs a system call on the descriptor, which cannot be closed and used anew meanwhile.
+func (r *region) control(op string, call func(fd int) error) error {
+	conn, err := r.file.SyscallConn()
+	if err != nil {
+		return pathError(op, r.path, err)
+	}
+	var result error
+	if err := conn.Control(func(fd uintptr) {
+		result = retry(func() error { return call(int(fd)) })
+	}); err != nil {
+		return pathError(op, r.path, err)
+	}
+	if result != nil {
+		return pathError(op, r.path, result)
+	}
+	return nil
+}
+
+func retry(call func() error) error {
+	for i := 0; ; i++ {
+		err := call()
+		if err != unix.EINTR && err != unix.EAGAIN || i == interruptedMax {
+			return err
+		}
+	}
+}
+
+// usage counts as df does: blocks kept for root are neither used nor free. Source: UtilAll#getDiskPartitionSpaceUsedPercent.
+func usage(dir string) (Usage, error) {
+	var st unix.Statfs_t
+	if err := retry(func() error { return unix.Statfs(dir, &st) }); err != nil {
+		return Usage{}, pathError("statfs", dir, err)
+	}
+	unit := int64(st.Frsize)
+	if unit == 0 {
+		unit = int64(st.Bsize)
+	}
+	used, free := int64(st.Blocks-st.Bfree), int64(st.Bavail)
+	return Usage{Total: (used + free) * unit, Free: free * unit}, nil
+}
+
+// fileID names a file, whatever path leads to it.
+type fileID struct{ dev, ino uint64 }
+
+// heldLocks are the lock files this process holds. POSIX grants a process its own lock again, and drops the lock when
+// any descriptor of the file is closed: a second Lock must not even open the file.
+var heldLocks = struct {
+	sync.Mutex
+	files map[fileID]bool
+}{files: map[fileID]bool{}}
+
+// fileLock is one held lock.
+type fileLock struct {
+	file *os.File
+	id   fileID
+	once sync.Once
+	err  error
+}
+
+func lockFile(path string) (io.Closer, error) {
+	heldLocks.Lock()
+	defer heldLocks.Unlock()
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err == nil && heldLocks.files[idOf(&st)] {
+		return nil, pathError("lock", path, fmt.Errorf("%w: this process", ErrLocked))
+	}
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, fileMode)
+	if err != nil {
+		return nil, err
+	}
+	id, err := acquire(file, path)
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	heldLocks.files[id] = true
+	return &fileLock{file: file, id: id}, nil
+}
+
+// acquire takes the lock that Java's FileChannel#tryLock(0, 1, false) takes. Source: DefaultMessageStore#start.
+func acquire(file *os.File, path string) (fileID, error) {
+	fd := int(file.Fd())
+	lock := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: 0, Len: 1}
+	err := unix.FcntlFlock(uintptr(fd), unix.F_SETLK, &lock)
+	if err == unix.EAGAIN || err == unix.EACCES {
+		return fileID{}, pathError("lock", path, fmt.Errorf("%w%s", ErrLocked, holder(fd)))
+	}
+	if err != nil {
+		return fileID{}, pathError("lock", path, err)
+	}
+	if _, err := file.WriteAt([]byte("lock"), 0); err != nil {
+		return fileID{}, err
+	}
+	if err := file.Sync(); err != nil {
+		return fileID{}, err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fileID{}, pathError("stat", path, err)
+	}
+	return idOf(&st), nil
+}
+
+// holder names the process in the way, if the kernel tells.
+func holder(fd int) string {
+	lock := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: 0, Len: 1}
+	if err := unix.FcntlFlock(uintptr(fd), unix.F_GETLK, &lock); err != nil || lock.Type == unix.F_UNLCK || lock.Pid <= 0 {
+		return ""
+	}
+	return fmt.Sprintf(": pid %d", lock.Pid)
+}
+
+func idOf(st *unix.Stat_t) fileID { return fileID{dev: st.Dev, ino: st.Ino} }
+
+// Close gives the lock back; a second call returns the first one's error.
+func (l *fileLock) Close() error {
+	l.once.Do(func() {
+		heldLocks.Lock()
+		defer heldLocks.Unlock()
+		delete(heldLocks.files, l.id)
+		l.err = l.file.Close()
+	})
+	return l.err
+}
