@@ -15,6 +15,9 @@ type DelayLevels struct {
 	Text   string
 }
 
+// unknownLevelMillis is the delay of a level that is not in the table.
+const unknownLevelMillis = 1_000
+
 // ParseDelayLevels reads times like "1s 5m 2h 1d" separated by blanks.
 func ParseDelayLevels(text string) (DelayLevels, error) {
 	levels := DelayLevels{Text: text}
@@ -38,4 +41,19 @@ func parseDelay(field string) (int64, error) {
 		return 0, fmt.Errorf("delay level %q: want a number and s, m, h or d", field)
 	}
 	return n * unit, nil
+}
+
+// Max is the number of levels.
+func (d DelayLevels) Max() int { return len(d.Millis) }
+
+// Clip lowers a level to the highest there is.
+func (d DelayLevels) Clip(level int) int { return min(level, len(d.Millis)) }
+
+// Deliver is when a message of a level, stored at storeTimestamp, is due; an unknown level waits a second.
+// Source: ScheduleMessageService#computeDeliverTimestamp.
+func (d DelayLevels) Deliver(level int, storeTimestamp int64) int64 {
+	if level < 1 || level > len(d.Millis) {
+		return storeTimestamp + unknownLevelMillis
+	}
+	return storeTimestamp + d.Millis[level-1]
 }

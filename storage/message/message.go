@@ -2,9 +2,7 @@
 
 package message
 
-import (
-	"net/netip"
-)
+import "net/netip"
 
 // Magic codes of a commitlog record. Source: CommitLog#MESSAGE_MAGIC_CODE, #BLANK_MAGIC_CODE; V2 is 5.x with a
 // two-byte topic length.
