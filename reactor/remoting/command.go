@@ -2,9 +2,6 @@
 
 package remoting
 
-// FrameLengthMax is the largest frame, its 4-byte length field included. Source: NettyDecoder#FRAME_MAX_LENGTH.
-const FrameLengthMax = 16 << 20
-
 // SerializeType is the form of a frame's header.
 type SerializeType byte
 
@@ -34,47 +31,51 @@ type Command struct {
 	Remark    []byte
 	Ext       Fields
 	Body      []byte
+
+	scratch []byte // the remark when it is not the frame's or the caller's
 }
 
 func (c *Command) IsResponse() bool { return c.Flag&FlagResponse != 0 }
 func (c *Command) IsOneway() bool   { return c.Flag&FlagOneway != 0 }
 
-// Field is one extField.
-type Field struct{ Key, Value []byte }
-
-// Fields are the extFields of a command, in the order they came; few, so look-ups scan.
-type Fields struct{ List []Field }
-
-// Get returns the value of key; an empty value counts as absent, as for Java.
-func (f *Fields) Get(key string) ([]byte, bool) { return nil, false }
-
-// String, Int32, Int64, Bool read a typed value by Java's rules. def stands in for an absent field; an error names
-// the field and the value.
-func (f *Fields) String(key string) string                   { return "" }
-func (f *Fields) Int32(key string, def int32) (int32, error) { return def, nil }
-func (f *Fields) Int64(key string, def int64) (int64, error) { return def, nil }
-func (f *Fields) Bool(key string) bool                       { return false }
-
-// Add, AddInt append a field; the bytes are copied into the command's own scratch. Reset keeps the memory.
-func (f *Fields) Add(key, value string)             {}
-func (f *Fields) AddBytes(key string, value []byte) {}
-func (f *Fields) AddInt(key string, value int64)    {}
-func (f *Fields) Reset()                            {}
-
-// FrameLength looks at the first bytes of a stream: total is the length of the whole frame with its length field, 0
-// when fewer than 4 bytes are there. An error means that the connection is to be closed.
-func FrameLength(b []byte) (total int, err error) { return 0, nil }
-
-// Decode parses one whole frame (length field included) into c. It never panics and never allocates from a length
-// that it has not checked.
-func Decode(frame []byte, c *Command) error { return nil }
-
-// AppendTo appends the whole frame to dst in c.Serialize's form. bodyLen > 0 with a nil Body leaves the body to the
-// caller, who sends bodyLen bytes right after.
-func (c *Command) AppendTo(dst []byte, bodyLen int) []byte { return dst }
+// SetRemark copies remark into the command's scratch.
+func (c *Command) SetRemark(remark string) {
+	at := len(c.scratch)
+	c.scratch = append(c.scratch, remark...)
+	c.Remark = c.scratch[at:len(c.scratch):len(c.scratch)]
+}
 
 // Clone returns a copy that owns its bytes.
-func (c *Command) Clone() *Command { return nil }
+func (c *Command) Clone() *Command {
+	owned := new(Command)
+	c.CopyTo(owned)
+	return owned
+}
+
+// CopyTo makes dst an owned copy of c in the memory that dst already has.
+func (c *Command) CopyTo(dst *Command) {
+	dst.Code, dst.Language, dst.Version = c.Code, c.Language, c.Version
+	dst.Opaque, dst.Flag, dst.Serialize = c.Opaque, c.Flag, c.Serialize
+	dst.Ext.copyFrom(&c.Ext)
+	// Remark and body share the scratch, which must not move between the two.
+	size := len(c.Remark) + len(c.Body)
+	if dst.scratch = trimmed(dst.scratch); cap(dst.scratch) < size {
+		dst.scratch = make([]byte, 0, size)
+	}
+	dst.scratch = append(append(dst.scratch, c.Remark...), c.Body...)
+	dst.Remark, dst.Body = nil, nil
+	if r := len(c.Remark); r > 0 {
+		dst.Remark = dst.scratch[:r:r]
+	}
+	if len(c.Body) > 0 {
+		dst.Body = dst.scratch[len(c.Remark):size:size]
+	}
+}
 
 // Reset empties c for the next use, keeping its memory.
-func (c *Command) Reset() {}
+func (c *Command) Reset() {
+	c.Code, c.Language, c.Version, c.Opaque, c.Flag, c.Serialize = 0, 0, 0, 0, 0, 0
+	c.Remark, c.Body = nil, nil
+	c.scratch = trimmed(c.scratch)
+	c.Ext.Reset()
+}
