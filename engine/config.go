@@ -66,6 +66,11 @@ type Config struct {
 
 	AdminAddr      string // ours: adminAddr, 127.0.0.1:10990, "" = off: pprof, /livez, /readyz, /metrics
 	InSyncReplicas int    // inSyncReplicas, 1
+
+	// ConfigBlackList names keys that UPDATE_BROKER_CONFIG must not change (configBlackList).
+	ConfigBlackList string
+	// ConfigFile is the file that UPDATE_BROKER_CONFIG writes changes to; none when empty. Not a key.
+	ConfigFile string
 }
 
 // DefaultAdminAddr is where pprof, health and metrics are served unless adminAddr says otherwise. A second broker on
@@ -115,8 +120,9 @@ func DefaultConfig() Config {
 		ServerChannelMaxIdleTimeSeconds: 120,
 		ServerLoops:                     max(1, processors/2),
 
-		AdminAddr:      DefaultAdminAddr,
-		InSyncReplicas: 1,
+		AdminAddr:       DefaultAdminAddr,
+		InSyncReplicas:  1,
+		ConfigBlackList: "configBlackList;brokerConfigPath",
 	}
 	if home, err := os.UserHomeDir(); err == nil {
 		c.Store.StorePathRootDir = home + "/store"
