@@ -178,7 +178,9 @@ func QueueID(b []byte) int32 { return int32(binary.BigEndian.Uint32(b[QueueIDPos
 func QueueOffset(b []byte) int64 { return int64(binary.BigEndian.Uint64(b[QueueOffsetPosition:])) }
 
 // PhysicalOffset reads PHYSICALOFFSET.
-func PhysicalOffset(b []byte) int64 { return int64(binary.BigEndian.Uint64(b[PhysicalOffsetPosition:])) }
+func PhysicalOffset(b []byte) int64 {
+	return int64(binary.BigEndian.Uint64(b[PhysicalOffsetPosition:]))
+}
 
 // SysFlag reads SYSFLAG.
 func SysFlag(b []byte) int32 { return int32(binary.BigEndian.Uint32(b[SysFlagPosition:])) }

@@ -257,3 +257,22 @@ func TestUsage(t *testing.T) {
 		t.Fatalf("usage of an absent directory: %v", err)
 	}
 }
+
+// TestCutFileIsAnError cuts a file under its mapping: each call that would meet the missing pages says so.
+func TestCutFileIsAnError(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	r := openRegion(t, path, 8*4096, true)
+	defer closeRegion(t, r)
+	if err := os.Truncate(path, 4096); err != nil {
+		t.Fatal(err)
+	}
+	touch := r.(*region).touch
+	for i, step := range []func(from, to int64) error{r.Populate, r.WillNeed, r.Sync, touch} {
+		if err := step(0, 4096); err != nil {
+			t.Fatalf("step %d in front of the cut: %v", i, err)
+		}
+		if err := step(4096, 2*4096); err == nil || !strings.Contains(err.Error(), path) {
+			t.Fatalf("step %d behind the cut: %v; want an error that names the path", i, err)
+		}
+	}
+}
