@@ -187,9 +187,9 @@ func (c *Config) Validate() error {
 			reject(key, value, fmt.Sprintf("%d to %d", lowest, highest))
 		}
 	}
-	name := func(key, value string) {
-		if value == "" || strings.ContainsAny(value, " \t\r\n") || len(value) > nameLengthMax {
-			reject(key, strconv.Quote(value), fmt.Sprintf("1 to %d bytes without blanks", nameLengthMax))
+	name := func(key, value, without string) {
+		if value == "" || strings.ContainsAny(value, without) || len(value) > nameLengthMax {
+			reject(key, strconv.Quote(value), fmt.Sprintf("1 to %d bytes without any of %q", nameLengthMax, without))
 		}
 	}
 	address := func(key, value string) {
@@ -198,10 +198,10 @@ func (c *Config) Validate() error {
 		}
 	}
 
-	name("brokerClusterName", c.BrokerClusterName)
-	name("brokerName", c.BrokerName)
-	name("msgTraceTopicName", c.MsgTraceTopicName)
-	name("regionId", c.RegionID)
+	name("brokerClusterName", c.BrokerClusterName, " \t\r\n@")
+	name("brokerName", c.BrokerName, " \t\r\n@:;")
+	name("msgTraceTopicName", c.MsgTraceTopicName, " \t\r\n@")
+	name("regionId", c.RegionID, "\x00\r\n")
 	address("brokerIP1", c.BrokerIP1)
 	address("brokerIP2", c.BrokerIP2)
 	address("bindAddress", c.BindAddress)
