@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package faultfs
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"loopmq/storage/vfs"
+)
+
+// region is one opening of a file.
+type region struct {
+	fs     *FS
+	path   string
+	node   *inode
+	data   []byte
+	closed bool // guarded by fs.mu
+}
+
+// OpenRegion implements vfs.FS. Creating is an OpCreate of the file and an OpSyncDir of its directory.
+func (f *FS) OpenRegion(path string, size int64, create bool) (vfs.Region, error) {
+	if size < 0 {
+		return nil, pathError("open", path, syscall.EINVAL)
+	}
+	if !create {
+		return f.openRegion(path, size)
+	}
+	n, err := f.create(path, size)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.SyncDir(filepath.Dir(clean(path))); err != nil {
+		return nil, errors.Join(err, f.removeIfThere(path))
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.regionLocked(path, n, size), nil
+}
+
+func (f *FS) openRegion(path string, size int64) (vfs.Region, error) {
+	if err := f.begin(OpOpen, path); err != nil {
+		return nil, err
+	}
+	defer f.mu.Unlock()
+	n, err := f.findLocked("open", path)
+	if err == nil && n.dir {
+		err = pathError("open", path, syscall.EISDIR)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if size == 0 {
+		size = int64(len(n.data))
+	}
+	if size > int64(len(n.data)) {
+		return nil, pathError("mmap", path, fmt.Errorf("file has %d bytes, want %d", len(n.data), size))
+	}
+	return f.regionLocked(path, n, size), nil
+}
+
+func (f *FS) regionLocked(path string, n *inode, size int64) *region {
+	n.regions++
+	f.open++
+	return &region{fs: f, path: path, node: n, data: n.data[:size:size]}
+}
+
+// create makes the file, or cuts or stretches the one that is there.
+func (f *FS) create(path string, size int64) (*inode, error) {
+	if err := f.begin(OpCreate, path); err != nil {
+		return nil, err
+	}
+	defer f.mu.Unlock()
+	dir, name, err := f.parentLocked("create", path)
+	if err != nil {
+		return nil, err
+	}
+	n := dir.entries[name]
+	if n != nil && n.dir {
+		return nil, pathError("create", path, syscall.EISDIR)
+	}
+	if n == nil {
+		if f.capacity-f.used < pageSize { // the directory wants a block
+			return nil, pathError("create", path, syscall.ENOSPC)
+		}
+		n = f.newInodeLocked(false)
+		f.applyLocked(change{{dir, name, n}})
+	}
+	if n.regions > 0 && int64(len(n.data)) != size {
+		return nil, pathError("truncate", path, fmt.Errorf("BUG: %d bytes mapped, want %d", len(n.data), size))
+	}
+	f.resizeLocked(n, int(size))
+	return n, nil
+}
+
+func (f *FS) resizeLocked(n *inode, size int) {
+	if len(n.data) == size {
+		return
+	}
+	pages := (size + pageSize - 1) / pageSize
+	for page := pages; page < len(n.backed); page++ {
+		f.setBackedLocked(n, page, false)
+	}
+	n.data = append(make([]byte, 0, size), n.data[:min(size, len(n.data))]...)[:size]
+	n.backed = append(make([]bool, 0, pages), n.backed[:min(pages, len(n.backed))]...)[:pages]
+}
+
+func (f *FS) setBackedLocked(n *inode, page int, backed bool) {
+	switch {
+	case backed && !n.backed[page]:
+		f.used += pageSize
+	case !backed && n.backed[page]:
+		f.used -= pageSize
+	}
+	n.backed[page] = backed
+}
+
+func (f *FS) freeLocked(n *inode) {
+	for page := range n.backed {
+		f.setBackedLocked(n, page, false)
+	}
+}
+
+// backLocked takes blocks for [from, to), all or, as a real disk may, some.
+func (f *FS) backLocked(op, path string, n *inode, from, to int64) error {
+	for page := from / pageSize; page*pageSize < to; page++ {
+		if !n.backed[page] && f.capacity-f.used < pageSize {
+			return pathError(op, path, syscall.ENOSPC)
+		}
+		f.setBackedLocked(n, int(page), true)
+	}
+	return nil
+}
+
+func (r *region) Bytes() []byte { return r.data }
+func (r *region) Path() string  { return r.path }
+
+// begin is FS.begin, and checks the range: no real call takes one outside.
+func (r *region) begin(op Op, from, to int64) error {
+	if err := r.fs.begin(op, r.path); err != nil {
+		return err
+	}
+	if r.closed || from < 0 || to < from || to > int64(len(r.node.data)) {
+		defer r.fs.mu.Unlock()
+		return pathError(op.String(), r.path, fmt.Errorf("BUG: range [%d, %d) of %d, closed %v", from, to, len(r.node.data), r.closed))
+	}
+	return nil
+}
+
+// Sync copies exactly the range. That the kernel syncs whole pages helps nobody who does not ask for them.
+func (r *region) Sync(from, to int64) error {
+	if err := r.begin(OpSync, from, to); err != nil {
+		return err
+	}
+	defer r.fs.mu.Unlock()
+	n := r.node
+	if len(n.synced) != len(n.data) {
+		n.synced = append(make([]byte, 0, len(n.data)), n.synced[:min(len(n.synced), len(n.data))]...)[:len(n.data)]
+	}
+	copy(n.synced[from:to], n.data[from:to])
+	n.lenSynced = len(n.data)
+	n.modTime = time.Now().UnixMilli()
+	return nil
+}
+
+func (r *region) WriteAt(p []byte, off int64) error {
+	if err := r.begin(OpWrite, off, off+int64(len(p))); err != nil {
+		return err
+	}
+	defer r.fs.mu.Unlock()
+	if err := r.fs.backLocked("write", r.path, r.node, off, off+int64(len(p))); err != nil {
+		return err
+	}
+	copy(r.node.data[off:], p)
+	r.node.modTime = time.Now().UnixMilli()
+	return nil
+}
+
+func (r *region) Allocate(from, to int64) error {
+	if err := r.begin(OpAllocate, from, to); err != nil {
+		return err
+	}
+	defer r.fs.mu.Unlock()
+	return r.fs.backLocked("fallocate", r.path, r.node, from, to)
+}
+
+func (r *region) Populate(from, to int64) error { return r.touch(OpPopulate, from, to) }
+func (r *region) WillNeed(from, to int64) error { return r.touch(OpWillNeed, from, to) }
+
+func (r *region) touch(op Op, from, to int64) error {
+	err := r.begin(op, from, to)
+	if err == nil {
+		r.fs.mu.Unlock()
+	}
+	return err
+}
+
+// Protect cannot be done to heap memory.
+func (r *region) Protect() error { return nil }
+
+// Close goes well after a crash too: there is nothing to lose.
+func (r *region) Close() error {
+	err := r.begin(OpClose, 0, 0)
+	if err != nil && !errors.Is(err, ErrCrashed) {
+		return err
+	}
+	if err != nil {
+		r.fs.mu.Lock()
+	}
+	defer r.fs.mu.Unlock()
+	if r.closed {
+		return pathError("close", r.path, errors.New("BUG: closed twice"))
+	}
+	r.closed = true
+	r.fs.open--
+	r.node.regions--
+	if r.node.regions == 0 && !r.fs.linkedLocked(r.path, r.node) {
+		r.fs.freeLocked(r.node)
+	}
+	return nil
+}
+
+func (f *FS) linkedLocked(path string, n *inode) bool {
+	found, err := f.findLocked("close", path)
+	return err == nil && found == n
+}
