@@ -2,8 +2,436 @@
 
 package engine
 
-// PullRequestHoldService parks pulls that found nothing, without a goroutine each.
-type PullRequestHoldService struct{}
+import (
+	"sync"
+	"sync/atomic"
+	"time"
 
-// ScheduleMessageService delivers delayed messages.
-type ScheduleMessageService struct{}
+	"loopmq/reactor/remoting"
+	"loopmq/storage"
+)
+
+const (
+	// heldPullsMax bounds parked pulls; one more is answered SYSTEM_BUSY.
+	heldPullsMax = 200_000
+	// holdScanInterval is how often queue ends are compared with what held pulls wait for. It answers pulls whose queue grew
+	// by messages that their filter does not want, so that the consumer's offset moves on. Source: PullRequestHoldService#run.
+	holdScanInterval      = 5 * time.Second
+	holdScanIntervalShort = time.Second // with longPollingEnable=false
+	// blockedCheckInterval is how often a session above its outbound mark is looked at again.
+	blockedCheckInterval = 100 * time.Millisecond
+	holdIdle             = time.Hour
+
+	remarkHoldFull = remarkOverload + ", too many pulls held"
+)
+
+type holdKey struct {
+	topic   string
+	queueID int32
+}
+
+// PullRequestHoldService parks pulls that found nothing, as records without a goroutine each: they wait for an arrival in
+// their queue, the end of their hold, or the end of their session. Pulls of a session above its outbound mark wait here
+// too, for the mark.
+//
+// Nothing blocks under mu, and no other lock is taken under it.
+type PullRequestHoldService struct {
+	// queueEnd is the store's max offset of a queue, run reads a pull again; both are called without mu.
+	queueEnd     func(topic string, queueID int32) (storage.QueueOffset, bool)
+	run          func(*pullRequest)
+	scanInterval func() time.Duration
+	limit        int
+
+	parked atomic.Int32 // pulls in queues: an arrival that nobody waits for looks no further
+
+	mu         sync.Mutex // guards what follows
+	queues     map[holdKey]*pullRequest
+	sessions   map[uint64]*pullRequest
+	deadlines  []*pullRequest // heap, the earliest first
+	blocked    map[*pullRequest]struct{}
+	tickets    uint64
+	sleepUntil time.Time
+	nextScan   time.Time
+	stopped    bool
+
+	wake chan struct{}
+	stop chan struct{}
+	done chan struct{}
+}
+
+func newPullRequestHoldService(b *BrokerController) *PullRequestHoldService {
+	return &PullRequestHoldService{
+		queueEnd: func(topic string, queueID int32) (storage.QueueOffset, bool) {
+			_, end, ok := b.store.QueueOffsets(topic, queueID)
+			return end, ok
+		},
+		scanInterval: func() time.Duration {
+			if b.Config().LongPollingEnable {
+				return holdScanInterval
+			}
+			return holdScanIntervalShort
+		},
+		limit:    heldPullsMax,
+		queues:   make(map[holdKey]*pullRequest),
+		sessions: make(map[uint64]*pullRequest),
+		blocked:  make(map[*pullRequest]struct{}),
+		wake:     make(chan struct{}, 1),
+		stop:     make(chan struct{}),
+		done:     make(chan struct{}),
+	}
+}
+
+// Start runs the clock of the service.
+func (s *PullRequestHoldService) Start() { go s.serve() }
+
+// Stop ends the clock and drops what is held: the connections are about to close, and clients pull anew elsewhere.
+func (s *PullRequestHoldService) Stop() {
+	s.mu.Lock()
+	s.stopped = true
+	s.mu.Unlock()
+	close(s.stop)
+	<-s.done
+	s.mu.Lock()
+	dropped := s.removeAllLocked()
+	s.mu.Unlock()
+	for _, pr := range dropped {
+		pr.recycle()
+	}
+}
+
+// Held is the number of pulls that wait.
+func (s *PullRequestHoldService) Held() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.deadlines) + len(s.blocked)
+}
+
+func (s *PullRequestHoldService) serve() {
+	defer close(s.done)
+	timer := time.NewTimer(holdIdle)
+	defer timer.Stop()
+	for {
+		timer.Reset(s.step(time.Now()))
+		select {
+		case <-s.stop:
+			return
+		case <-s.wake:
+		case <-timer.C:
+		}
+	}
+}
+
+// park holds pr until an arrival, its deadline or the end of its session. The end of the queue is looked at once more
+// after pr can be found by an arrival: a message dispatched before that look shows in the end, one dispatched after it
+// finds pr. So none falls between (apache/rocketmq#7358).
+func (s *PullRequestHoldService) park(pr *pullRequest) {
+	key, from := holdKey{pr.topic, pr.queueID}, pr.offset
+	s.mu.Lock()
+	gone := s.stopped || pr.to.Session.Closed()
+	full := len(s.deadlines)+len(s.blocked) >= s.limit
+	var ticket uint64
+	if !gone && !full {
+		ticket = s.linkLocked(key, pr)
+	}
+	s.mu.Unlock()
+	switch {
+	case gone:
+		pr.recycle()
+		return
+	case full:
+		pr.refuse(remoting.SystemBusy, remarkHoldFull)
+		return
+	}
+	if end, ok := s.queueEnd(key.topic, key.queueID); ok && end > from && s.take(pr, ticket) {
+		s.run(pr)
+	}
+}
+
+// block holds pr until its session takes output again.
+func (s *PullRequestHoldService) block(pr *pullRequest) {
+	s.mu.Lock()
+	gone := s.stopped || pr.to.Session.Closed()
+	full := len(s.deadlines)+len(s.blocked) >= s.limit
+	if !gone && !full {
+		s.linkSessionLocked(pr)
+		s.blocked[pr] = struct{}{}
+		s.wakeForLocked(time.Now().Add(blockedCheckInterval))
+	}
+	s.mu.Unlock()
+	switch {
+	case gone:
+		pr.recycle()
+	case full:
+		pr.refuse(remoting.SystemBusy, remarkHoldFull)
+	}
+}
+
+// Arrival wakes the pulls that wait for this message. It runs on the dispatcher: it does not block, and allocates
+// nothing when nobody waits.
+func (s *PullRequestHoldService) Arrival(a storage.Arrival) {
+	if s.parked.Load() == 0 {
+		return
+	}
+	var few [16]*pullRequest
+	woken := few[:0]
+	s.mu.Lock()
+	for pr := s.queues[holdKey{a.Topic, a.QueueID}]; pr != nil; {
+		next := pr.nextInQueue
+		if a.MaxOffset > pr.offset && pr.filter.MatchConsumeQueue(a.TagsCode) {
+			s.unlinkLocked(pr)
+			woken = append(woken, pr)
+		}
+		pr = next
+	}
+	s.mu.Unlock()
+	for _, pr := range woken {
+		s.run(pr)
+	}
+}
+
+// SessionClosed drops what a session waits for.
+func (s *PullRequestHoldService) SessionClosed(id uint64) {
+	s.mu.Lock()
+	var dropped []*pullRequest
+	for pr := s.sessions[id]; pr != nil; pr = s.sessions[id] {
+		s.removeLocked(pr)
+		dropped = append(dropped, pr)
+	}
+	s.mu.Unlock()
+	for _, pr := range dropped {
+		pr.recycle()
+	}
+}
+
+// step wakes what is due at now and says how long the clock may sleep.
+func (s *PullRequestHoldService) step(now time.Time) time.Duration {
+	var due []*pullRequest
+	s.mu.Lock()
+	for len(s.deadlines) > 0 && !now.Before(s.deadlines[0].deadline) {
+		pr := s.deadlines[0]
+		s.unlinkLocked(pr)
+		due = append(due, pr)
+	}
+	for pr := range s.blocked {
+		if pr.to.Session.Writable() {
+			s.removeLocked(pr)
+			due = append(due, pr)
+		}
+	}
+	scan := len(s.queues) > 0 && !now.Before(s.nextScan)
+	var keys []holdKey
+	if scan {
+		keys = make([]holdKey, 0, len(s.queues))
+		for key := range s.queues {
+			keys = append(keys, key)
+		}
+		s.nextScan = now.Add(s.scanInterval())
+	}
+	s.mu.Unlock()
+
+	for _, key := range keys {
+		if end, ok := s.queueEnd(key.topic, key.queueID); ok {
+			due = s.takeGrown(key, end, due)
+		}
+	}
+	for _, pr := range due {
+		s.run(pr)
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sleepUntil = now.Add(holdIdle)
+	if len(s.deadlines) > 0 {
+		s.sleepUntil = earlier(s.deadlines[0].deadline, s.nextScan)
+	} else if scan || now.Before(s.nextScan) {
+		// A pull may be back in a moment: with the clock asleep for no longer than a scan, it need not wake it.
+		s.sleepUntil = s.nextScan
+	}
+	if len(s.blocked) > 0 {
+		s.sleepUntil = earlier(s.sleepUntil, now.Add(blockedCheckInterval))
+	}
+	return s.sleepUntil.Sub(now)
+}
+
+// takeGrown takes the pulls of a queue whose end is beyond what they wait for. No tags code is at hand here, which counts
+// as a match.
+func (s *PullRequestHoldService) takeGrown(key holdKey, end storage.QueueOffset, due []*pullRequest) []*pullRequest {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for pr := s.queues[key]; pr != nil; {
+		next := pr.nextInQueue
+		if end > pr.offset {
+			s.unlinkLocked(pr)
+			due = append(due, pr)
+		}
+		pr = next
+	}
+	return due
+}
+
+// take removes pr if it is still parked under ticket.
+func (s *PullRequestHoldService) take(pr *pullRequest, ticket uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if pr.ticket != ticket {
+		return false
+	}
+	s.unlinkLocked(pr)
+	return true
+}
+
+func (s *PullRequestHoldService) linkLocked(key holdKey, pr *pullRequest) (ticket uint64) {
+	s.tickets++
+	pr.ticket = s.tickets
+	pr.prevInQueue, pr.nextInQueue = nil, s.queues[key]
+	if pr.nextInQueue != nil {
+		pr.nextInQueue.prevInQueue = pr
+	}
+	s.queues[key] = pr
+	s.linkSessionLocked(pr)
+	s.pushDeadlineLocked(pr)
+	s.parked.Add(1)
+	now := time.Now()
+	if s.nextScan.Before(now) {
+		s.nextScan = now.Add(s.scanInterval())
+	}
+	s.wakeForLocked(earlier(pr.deadline, s.nextScan))
+	return pr.ticket
+}
+
+// unlinkLocked takes a parked pull out of its queue, its session and the deadlines.
+func (s *PullRequestHoldService) unlinkLocked(pr *pullRequest) {
+	key := holdKey{pr.topic, pr.queueID}
+	switch {
+	case pr.prevInQueue != nil:
+		pr.prevInQueue.nextInQueue = pr.nextInQueue
+	case pr.nextInQueue != nil:
+		s.queues[key] = pr.nextInQueue
+	default:
+		delete(s.queues, key)
+	}
+	if pr.nextInQueue != nil {
+		pr.nextInQueue.prevInQueue = pr.prevInQueue
+	}
+	pr.prevInQueue, pr.nextInQueue = nil, nil
+	s.unlinkSessionLocked(pr)
+	s.dropDeadlineLocked(pr)
+	s.parked.Add(-1)
+	pr.ticket = 0
+}
+
+// removeLocked takes pr out, parked or blocked.
+func (s *PullRequestHoldService) removeLocked(pr *pullRequest) {
+	if _, ok := s.blocked[pr]; ok {
+		delete(s.blocked, pr)
+		s.unlinkSessionLocked(pr)
+		return
+	}
+	s.unlinkLocked(pr)
+}
+
+func (s *PullRequestHoldService) removeAllLocked() []*pullRequest {
+	var all []*pullRequest
+	for _, pr := range s.sessions {
+		for ; pr != nil; pr = pr.nextInSession {
+			all = append(all, pr)
+		}
+	}
+	for _, pr := range all {
+		s.removeLocked(pr)
+	}
+	return all
+}
+
+func (s *PullRequestHoldService) linkSessionLocked(pr *pullRequest) {
+	id := pr.to.Session.ID()
+	pr.prevInSession, pr.nextInSession = nil, s.sessions[id]
+	if pr.nextInSession != nil {
+		pr.nextInSession.prevInSession = pr
+	}
+	s.sessions[id] = pr
+}
+
+func (s *PullRequestHoldService) unlinkSessionLocked(pr *pullRequest) {
+	id := pr.to.Session.ID()
+	switch {
+	case pr.prevInSession != nil:
+		pr.prevInSession.nextInSession = pr.nextInSession
+	case pr.nextInSession != nil:
+		s.sessions[id] = pr.nextInSession
+	default:
+		delete(s.sessions, id)
+	}
+	if pr.nextInSession != nil {
+		pr.nextInSession.prevInSession = pr.prevInSession
+	}
+	pr.prevInSession, pr.nextInSession = nil, nil
+}
+
+// wakeForLocked wakes the clock if it would sleep past at.
+func (s *PullRequestHoldService) wakeForLocked(at time.Time) {
+	if !at.Before(s.sleepUntil) {
+		return
+	}
+	s.sleepUntil = at
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func (s *PullRequestHoldService) pushDeadlineLocked(pr *pullRequest) {
+	s.deadlines = append(s.deadlines, pr)
+	pr.heapIndex = len(s.deadlines) - 1
+	s.siftUpLocked(pr.heapIndex)
+}
+
+func (s *PullRequestHoldService) dropDeadlineLocked(pr *pullRequest) {
+	i, last := pr.heapIndex, len(s.deadlines)-1
+	s.swapDeadlinesLocked(i, last)
+	s.deadlines[last] = nil
+	s.deadlines = s.deadlines[:last]
+	if i < last {
+		s.siftUpLocked(i)
+		s.siftDownLocked(i)
+	}
+}
+
+func (s *PullRequestHoldService) siftUpLocked(i int) {
+	for i > 0 {
+		parent := (i - 1) / 2
+		if !s.deadlines[i].deadline.Before(s.deadlines[parent].deadline) {
+			return
+		}
+		s.swapDeadlinesLocked(i, parent)
+		i = parent
+	}
+}
+
+func (s *PullRequestHoldService) siftDownLocked(i int) {
+	for {
+		least := i
+		for child := 2*i + 1; child <= 2*i+2 && child < len(s.deadlines); child++ {
+			if s.deadlines[child].deadline.Before(s.deadlines[least].deadline) {
+				least = child
+			}
+		}
+		if least == i {
+			return
+		}
+		s.swapDeadlinesLocked(i, least)
+		i = least
+	}
+}
+
+func (s *PullRequestHoldService) swapDeadlinesLocked(i, j int) {
+	s.deadlines[i], s.deadlines[j] = s.deadlines[j], s.deadlines[i]
+	s.deadlines[i].heapIndex, s.deadlines[j].heapIndex = i, j
+}
