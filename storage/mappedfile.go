@@ -104,12 +104,11 @@ func (f *MappedFile) hold() bool {
 }
 
 func (f *MappedFile) release() {
-	n := f.references.Add(-1)
-	switch count := n &^ retiredBit; {
-	case n < 0 || count == retiredBit-1:
-		panic(fmt.Sprintf("BUG: %s released more often than held", f.path()))
-	case count == 0:
+	switch n := f.references.Add(-1); {
+	case n == retiredBit:
 		f.unmap()
+	case n <= 0 || (n < retiredBit && n > retiredBit/2):
+		panic(fmt.Sprintf("BUG: %s released more often than held", f.path()))
 	}
 }
 

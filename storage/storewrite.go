@@ -6,29 +6,41 @@ import "time"
 
 // AsyncPutMessage queues one put or appends it at once. PutOK means taken: Appended will run, or has run.
 // Any other status means not taken, and Appended never runs.
-func (s *MessageStore) AsyncPutMessage(put *PutMessage) PutMessageStatus { return UnknownError }
+func (s *MessageStore) AsyncPutMessage(put *PutMessage) PutMessageStatus {
+	puts := [1]*PutMessage{put}
+	_, status := s.log.asyncPutMessages(puts[:])
+	return status
+}
 
 // AsyncPutMessages hands over one loop turn's puts under one role or lock and at most one wake. puts[:n] are taken in
 // order, the rest end with the status.
 func (s *MessageStore) AsyncPutMessages(puts []*PutMessage) (n int, status PutMessageStatus) {
-	return 0, UnknownError
+	return s.log.asyncPutMessages(puts)
 }
 
 // SubmitFlushRequest calls done once, when bytes below end are durable (PutOK), deadline has passed
-// (FlushDiskTimeout), or the store is latched or closing (ServiceNotAvailable). It never blocks; done runs on the
-// flush goroutine or the sweeper, or before the call returns.
+// (FlushDiskTimeout), or the store is latched or closing (ServiceNotAvailable; PutDenied has the cause). It never
+// blocks; done runs on the flush goroutine or the sweeper, or before the call returns. Under ASYNC_FLUSH nothing waits
+// for the disk: done gets PutOK at once. With maxWaitingPuts requests waiting done gets FlushDiskTimeout at once: the
+// message is stored, and nobody knows whether it is on disk. Source: CommitLog#submitFlushRequest.
 func (s *MessageStore) SubmitFlushRequest(end PhyOffset, deadline time.Time, done func(PutMessageStatus)) {
+	s.log.submitFlushRequest(GroupCommitRequest{end: end, deadline: deadline, done: done})
 }
 
 // AppendToCommitLog writes raw log bytes at start, which must be the log's end (or any file base when the log is
-// empty); a slave's only way to write. Source: CommitLog#appendData.
-func (s *MessageStore) AppendToCommitLog(start PhyOffset, data []byte) error { return nil }
+// empty); a slave's only way to write. At the end of a file it may wait for the next, 5 s at most. After an error the
+// log's end (MaxPhyOffset) says how much was taken. Source: CommitLog#appendData.
+func (s *MessageStore) AppendToCommitLog(start PhyOffset, data []byte) error {
+	return s.log.appendData(start, data)
+}
 
 // Select borrows up to max bytes of readable log from offset to the end of its file. Empty when there is none.
 func (s *MessageStore) Select(offset PhyOffset, max int) (SelectMappedBufferResult, bool) {
-	return SelectMappedBufferResult{}, false
+	return s.log.selectAt(offset, max)
 }
 
 // PutDenied says why a put would be refused now, PutOK if it would not: SERVICE_NOT_AVAILABLE with the latched cause,
-// disk full, closing; OSPageCacheBusy; queue full. It is cheap.
-func (s *MessageStore) PutDenied() (PutMessageStatus, error) { return PutOK, nil }
+// disk full, closing; OSPageCacheBusy; queue full, too many waiting for the disk, or no transient buffer. It is cheap.
+func (s *MessageStore) PutDenied() (PutMessageStatus, error) {
+	return s.log.denied(time.Now().UnixMilli())
+}

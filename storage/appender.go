@@ -1,0 +1,526 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package storage
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"loopmq/storage/message"
+)
+
+const (
+	// blankReserve is what a record leaves free at the end of a file: the header of the BLANK record.
+	// Source: CommitLog#END_FILE_MIN_BLANK_LENGTH.
+	blankReserve = 8
+	// appendBatchMax is how many queued puts are appended before the role is given back and they are answered.
+	appendBatchMax = 64
+	// combineMax is how many puts a caller appends for others before it leaves the rest to the appender goroutine.
+	combineMax = 256
+	// roleSpins is how often a caller tries for the role before it queues: about as long as another's turn takes.
+	roleSpins = 30
+	// refuseInterval is how long puts are refused without a new try after the disk was found full.
+	refuseInterval = time.Second
+
+	recordSizeMin = 91 // no body, topic or properties, both hosts IPv4
+)
+
+var (
+	errMalformedPut = errors.New("the record does not hold together")
+	errRecordLarge  = errors.New("the record is larger than a commitlog file")
+)
+
+// topicQueue is a queue of the topic-queue table. Source: CommitLog#topicQueueTable.
+type topicQueue struct {
+	topic   string
+	queueID int32
+}
+
+// appender is the writer of a master's log, in two forms with one role.
+//
+// Inline, a caller takes the role for one turn and appends its puts there and then; it does so only where it can
+// neither wait nor fault: the role is free, nobody waits in the queue, the last file has room and the populated window
+// covers it. Otherwise puts are queued, and whoever holds the role next appends them: another caller before it leaves
+// (it may not wait either), or the appender's goroutine, which may roll to a new file and fault pages in. Waking that
+// goroutine costs more than ten appends, so it is woken only for what a caller cannot do.
+//
+// No put is forgotten: who queues tries for the role afterwards, and who gives the role back looks at the queue
+// afterwards. One order holds, because the role is one mutex and nobody appends while older puts are queued.
+type appender struct {
+	log   *CommitLog
+	queue putQueue
+
+	role sync.Mutex // who holds it is the log's writer; it guards what follows
+	// last is the file written to, nil in an empty log.
+	last *MappedFile
+	// topicQueueTable holds the next offset of each queue.
+	topicQueueTable map[topicQueue]*QueueOffset
+	closed          bool
+	// beforeWrite is for tests: it may stall or fail an append.
+	beforeWrite func(*PutMessage) error
+
+	began    atomic.Int64 // ms at which the append now running began, 0 when none does. Source: CommitLog#beginTimeInLock
+	refusing atomic.Pointer[refusal]
+
+	wake    chan struct{}
+	stopped chan struct{}
+	done    chan struct{}
+}
+
+// refusal is why there is no room, and since when.
+type refusal struct {
+	cause error
+	since int64 // ms
+}
+
+func newAppender(log *CommitLog) *appender {
+	return &appender{
+		log:             log,
+		topicQueueTable: make(map[topicQueue]*QueueOffset),
+		wake:            make(chan struct{}, 1),
+		stopped:         make(chan struct{}),
+		done:            make(chan struct{}),
+	}
+}
+
+func (a *appender) start() { go a.run() }
+
+// stop appends what is queued and takes nothing more. Puts that a stuck append keeps waiting expire as always, so it ends.
+func (a *appender) stop() {
+	a.queue.refuse(errClosing)
+	close(a.stopped)
+	<-a.done
+	a.failQueued(ServiceNotAvailable, errClosing)
+	a.role.Lock()
+	defer a.role.Unlock()
+	a.last, a.closed = nil, true // a caller who came before accepting was cleared finds no room
+}
+
+// put appends or queues puts in order. puts[:n] are taken, the rest end with the status.
+func (a *appender) put(puts []*PutMessage, now int64) (n int, status PutMessageStatus) {
+	n = a.putInline(puts, now)
+	if n == len(puts) {
+		return n, PutOK
+	}
+	queued, status := a.queue.push(puts[n:], now, a.log.config().SendThreadPoolQueueCapacity)
+	if queued > 0 {
+		a.log.sweeper.arm()
+		a.combine()
+	}
+	return n + queued, status
+}
+
+// putInline appends as many puts as it can without waiting or faulting.
+func (a *appender) putInline(puts []*PutMessage, now int64) (n int) {
+	if a.queue.length.Load() > 0 || !a.tryRole() {
+		return 0
+	}
+	n, err := a.appendInline(puts, now)
+	for _, put := range puts[:n] {
+		put.Inline = true
+	}
+	a.finish(puts[:n], err, now, &a.log.counters.appendInline)
+	a.combine() // what others queued meanwhile
+	return n
+}
+
+func (a *appender) tryRole() bool {
+	for range roleSpins {
+		if a.role.TryLock() {
+			return true
+		}
+	}
+	return false
+}
+
+// appendInline gives the role back. An error is a fault; the put that met it is among the n.
+func (a *appender) appendInline(puts []*PutMessage, now int64) (n int, err error) {
+	defer a.role.Unlock()
+	defer restoreFaults(debug.SetPanicOnFault(true))
+	defer a.began.Store(0)
+	defer catchFault(&err)
+	if a.queue.length.Load() > 0 || !a.log.flags.isWriteable() {
+		return 0, nil
+	}
+	a.began.Store(now)
+	room := a.inlineRoom()
+	for _, put := range puts {
+		if int64(len(put.Record)) > room {
+			break
+		}
+		n++
+		a.write(put, now)
+		room -= put.WroteBytes
+	}
+	return n, nil
+}
+
+// combine appends queued puts for whoever queued them, inline. It leaves the rest to the goroutine when the oldest put
+// cannot be appended inline, or when there are too many.
+func (a *appender) combine() {
+	for appended := 0; a.queue.length.Load() > 0; {
+		if !a.role.TryLock() {
+			return // its holder looks at the queue after giving it back
+		}
+		var puts [appendBatchMax]*PutMessage
+		now := time.Now().UnixMilli()
+		n, err := a.appendQueued(puts[:], now, false)
+		a.finish(puts[:n], err, now, &a.log.counters.appendQueued)
+		appended += n
+		if (n == 0 || appended >= combineMax) && a.queue.length.Load() > 0 {
+			a.wakeup()
+			return
+		}
+	}
+}
+
+func (a *appender) wakeup() {
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (a *appender) run() {
+	defer close(a.done)
+	for {
+		select {
+		case <-a.wake:
+			a.drain()
+		case <-a.stopped:
+			a.drain()
+			return
+		}
+	}
+}
+
+// drain appends until the queue is empty. It waits for files and faults pages in.
+func (a *appender) drain() {
+	for a.queue.length.Load() > 0 {
+		var puts [appendBatchMax]*PutMessage
+		a.role.Lock()
+		now := time.Now().UnixMilli()
+		n, err := a.appendQueued(puts[:], now, true)
+		a.finish(puts[:n], err, now, &a.log.counters.appendQueued)
+	}
+}
+
+// appendQueued takes puts out of the queue and appends them until done is full, and gives the role back. Without wait
+// it stops at the first that inlineRoom does not cover. With wait it makes room, but first hands back what it has
+// appended: those puts must not wait for a file they do not need.
+func (a *appender) appendQueued(done []*PutMessage, now int64, wait bool) (n int, err error) {
+	defer a.role.Unlock()
+	defer restoreFaults(debug.SetPanicOnFault(true))
+	defer a.began.Store(0)
+	defer catchFault(&err)
+	a.began.Store(now)
+	for n < len(done) {
+		room := a.inlineRoom()
+		if wait {
+			room = a.room()
+		}
+		put := a.queue.popIfFits(room)
+		if put == nil && wait && n == 0 {
+			put = a.queue.popIfFits(math.MaxInt64)
+		}
+		if put == nil {
+			break
+		}
+		done[n] = put
+		n++
+		if int64(len(put.Record)) > room && !a.makeRoom(put) {
+			break
+		}
+		if cause := a.log.flags.refusal(); cause != nil {
+			put.status, put.Cause = ServiceNotAvailable, cause
+			continue
+		}
+		a.write(put, now)
+	}
+	return n, nil
+}
+
+// finish tells readers, then the puts' makers, then the flush service. A fault belongs to the last put and latches the store.
+func (a *appender) finish(puts []*PutMessage, fault error, now int64, counter *atomic.Int64) {
+	if len(puts) == 0 {
+		return
+	}
+	if fault != nil {
+		last := puts[len(puts)-1]
+		last.status, last.Cause = ServiceNotAvailable, fault
+		a.log.latch(fault)
+	}
+	counter.Add(int64(len(puts)))
+	a.log.counters.count(puts, now)
+	a.log.appended()
+	for _, put := range puts {
+		put.finish()
+	}
+	a.log.wrote(now)
+}
+
+// room is the largest record that the last file takes, negative if it takes none.
+func (a *appender) room() int64 {
+	f := a.last
+	if f == nil || f.allocatedPosition.Load() < f.size {
+		return -1
+	}
+	return f.size - f.wrotePosition.Load() - blankReserve
+}
+
+// inlineRoom is the largest record that can be appended without a fault, with the header of what may follow.
+func (a *appender) inlineRoom() int64 {
+	f := a.last
+	if f == nil {
+		return -1
+	}
+	if f.pooled {
+		return a.room()
+	}
+	return min(f.populatedPosition.Load(), f.size) - f.wrotePosition.Load() - blankReserve
+}
+
+// makeRoom prepares the last file for put, or the next one; false ends the put with a status.
+func (a *appender) makeRoom(put *PutMessage) bool {
+	if int64(len(put.Record))+blankReserve > a.log.queue.fileSize {
+		put.status, put.Cause = MessageIllegal, errRecordLarge
+		return false
+	}
+	err := a.allocateLast()
+	if err == nil && int64(len(put.Record)) > a.room() {
+		err = a.roll(a.nextBase())
+	}
+	if err == nil {
+		a.refusing.Store(nil)
+		return true
+	}
+	put.status, put.Cause = CreateMappedFileFailed, err
+	if errors.Is(err, errClosing) {
+		put.status = ServiceNotAvailable
+	}
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		put.status = ServiceNotAvailable
+		a.refusing.Store(&refusal{cause: err, since: time.Now().UnixMilli()})
+	}
+	return false
+}
+
+// allocateLast gives a file that recovery found the blocks it lacks: Java makes them sparse.
+func (a *appender) allocateLast() error {
+	if a.last == nil || a.last.isFull() {
+		return nil
+	}
+	if err := a.last.ensureAllocated(a.last.size); err != nil {
+		return err
+	}
+	a.log.populator.wrote(a.last)
+	return nil
+}
+
+func (a *appender) nextBase() int64 {
+	if a.last == nil {
+		return 0
+	}
+	return a.last.end()
+}
+
+// roll goes on in the file at base. The old file gets its BLANK record only when the new one is there, so a log that
+// gets no new file can still take what fits.
+func (a *appender) roll(base int64) error {
+	began := time.Now()
+	next, err := a.log.allocator.take(base)
+	if err != nil {
+		return err
+	}
+	if a.last != nil {
+		fillBlank(a.last)
+	}
+	a.log.queue.append(next)
+	a.last = next
+	a.log.allocator.request(next.end())
+	a.log.rolled(next, time.Since(began))
+	return nil
+}
+
+// fillBlank ends a file with a BLANK record. Only its header is written; a write buffer, which holds bytes of its last
+// use, is cleared.
+func fillBlank(f *MappedFile) {
+	position := f.wrotePosition.Load()
+	rest := appendTarget(f)[position:]
+	if f.pooled {
+		clear(rest)
+	}
+	if len(rest) >= blankReserve {
+		binary.BigEndian.PutUint32(rest, uint32(len(rest)))
+		binary.BigEndian.PutUint32(rest[4:], message.MagicBlank)
+	}
+	f.wrotePosition.Store(f.size)
+}
+
+// appendTarget is where a file's appends go.
+func appendTarget(f *MappedFile) []byte {
+	if b := f.writeBuffer.Load(); b != nil {
+		return b.data
+	}
+	return f.data
+}
+
+// write appends one put, which fits. Nothing is consumed unless the whole of it is in: not the space, nor the queue
+// offsets (apache/rocketmq#2865).
+func (a *appender) write(put *PutMessage, now int64) {
+	put.status, put.Cause, put.WroteBytes = UnknownError, nil, 0
+	if a.beforeWrite != nil {
+		if put.Cause = a.beforeWrite(put); put.Cause != nil {
+			return
+		}
+	}
+	f := a.last
+	position := f.wrotePosition.Load()
+	offset := f.base + position
+	next := a.nextOffset(put)
+	if !fillBlanks(put, int64(*next), offset, now) {
+		put.status, put.Cause = MessageIllegal, errMalformedPut
+		return
+	}
+	end := position + int64(len(put.Record))
+	target := appendTarget(f)
+	copy(target[position:end], put.Record)
+	endMark(target[end:])
+	put.WroteOffset, put.WroteBytes = PhyOffset(offset), int64(len(put.Record))
+	put.QueueOffset, put.StoreTimestamp = *next, now
+	f.storeTimestamp.Store(now)
+	f.wrotePosition.Store(end)
+	if !put.NoQueueOffset {
+		*next += QueueOffset(put.MsgNum)
+	}
+	put.status = PutOK
+}
+
+// endMark makes sure that no record seems to follow. In a new file the bytes are zero already; behind a cut lie those
+// of records that were dropped, and one of them may begin just here.
+func endMark(rest []byte) {
+	if len(rest) >= blankReserve {
+		binary.BigEndian.PutUint64(rest, 0)
+	}
+}
+
+// noQueueOffset stands for the queue of records that take no place in one. Never written.
+var noQueueOffset QueueOffset
+
+func (a *appender) nextOffset(put *PutMessage) *QueueOffset {
+	if put.NoQueueOffset {
+		return &noQueueOffset
+	}
+	next := a.topicQueueTable[topicQueue{put.Topic, put.QueueID}]
+	if next == nil {
+		next = new(QueueOffset)
+		a.topicQueueTable[topicQueue{strings.Clone(put.Topic), put.QueueID}] = next
+	}
+	return next
+}
+
+// fillBlanks writes the offsets and the store time into the records of a put; false if they are not MsgNum records.
+func fillBlanks(put *PutMessage, queueOffset, offset, now int64) bool {
+	rest := put.Record
+	for range put.MsgNum {
+		if len(rest) < recordSizeMin {
+			return false
+		}
+		size := binary.BigEndian.Uint32(rest)
+		if size < recordSizeMin || uint64(size) > uint64(len(rest)) {
+			return false
+		}
+		message.SetQueueOffset(rest, queueOffset)
+		message.SetPhysicalOffset(rest, offset)
+		message.SetStoreTimestamp(rest, now)
+		if !put.NoQueueOffset {
+			queueOffset++
+		}
+		offset += int64(size)
+		rest = rest[size:]
+	}
+	return len(rest) == 0 && put.MsgNum > 0
+}
+
+// expire ends puts that have waited for wait ms; the sweeper calls it.
+func (a *appender) expire(now, wait int64) {
+	if a.queue.length.Load() == 0 {
+		return
+	}
+	chain, length := a.queue.popExpired(now - wait)
+	for chain != nil {
+		put := chain
+		chain, put.next = put.next, nil
+		a.log.counters.appendExpired.Add(1)
+		put.fail(QueueTimeout, fmt.Errorf("period in queue: %dms, size of queue: %d", now-put.queuedAt, length))
+	}
+}
+
+// failQueued ends all queued puts.
+func (a *appender) failQueued(status PutMessageStatus, cause error) {
+	n := failChain(a.queue.popAll(), status, cause)
+	a.log.counters.putMessageFailed.Add(int64(n))
+}
+
+// withRole runs f as the log's writer. It waits for an append that waits for a file.
+func (a *appender) withRole(f func() error) error {
+	a.role.Lock()
+	err := f()
+	a.role.Unlock()
+	if a.queue.length.Load() > 0 {
+		a.wakeup()
+	}
+	return err
+}
+
+// appendData writes raw log bytes, which may end anywhere, also inside a record.
+func (a *appender) appendData(start int64, data []byte) (err error) {
+	defer restoreFaults(debug.SetPanicOnFault(true))
+	defer a.began.Store(0)
+	defer catchFault(&err)
+	a.began.Store(time.Now().UnixMilli())
+	if a.closed {
+		return errClosing
+	}
+	if err := a.checkStart(start); err != nil {
+		return err
+	}
+	for len(data) > 0 {
+		if a.last == nil || a.last.isFull() {
+			if err := a.roll(start); err != nil {
+				return err
+			}
+		}
+		f := a.last
+		if err := f.ensureAllocated(f.size); err != nil {
+			return err
+		}
+		position := f.wrotePosition.Load()
+		n := copy(f.data[position:], data)
+		endMark(f.data[position+int64(n):])
+		f.wrotePosition.Store(position + int64(n))
+		start, data = start+int64(n), data[n:]
+	}
+	return nil
+}
+
+func (a *appender) checkStart(start int64) error {
+	if a.last != nil {
+		if end := a.last.base + a.last.wrotePosition.Load(); start != end {
+			return fmt.Errorf("append at %d to a log that ends at %d", start, end)
+		}
+		return nil
+	}
+	if start < 0 || start%a.log.queue.fileSize != 0 {
+		return fmt.Errorf("append at %d to an empty log: not the beginning of a file of %d bytes", start, a.log.queue.fileSize)
+	}
+	return nil
+}
