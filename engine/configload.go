@@ -180,8 +180,11 @@ func (b *BrokerController) UpdateConfigProperties(text string) error {
 		}
 	}
 	b.config.Store(next)
-	if next.BrokerPermission != before.BrokerPermission && b.outer != nil {
-		b.outer.TopicsChanged()
+	if b.outer != nil {
+		b.outer.ConfigChanged()
+		if next.BrokerPermission != before.BrokerPermission {
+			b.outer.TopicsChanged()
+		}
 	}
 	return nil
 }

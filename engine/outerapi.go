@@ -64,8 +64,10 @@ type BrokerOuterAPI struct {
 	links    map[string]*nameServerLink // by address; nil before Start and after Shutdown
 	running  sync.WaitGroup             // their goroutines
 
-	bodyMu sync.Mutex // guards body
+	bodyMu sync.Mutex // guards body and permissionChanges
 	body   registerBody
+	// permissionChanges goes into the version: name servers look at topics, and so at brokerPermission, only when it is new.
+	permissionChanges int64
 }
 
 // registerBody is an encoded registration, shared by all name servers until the table changes.
@@ -212,7 +214,11 @@ func (o *BrokerOuterAPI) registration() registerBody {
 	topics, version := o.topics()
 	o.bodyMu.Lock()
 	defer o.bodyMu.Unlock()
-	if o.body.bytes == nil || o.body.version != version || o.body.permission != permission {
+	if o.body.bytes != nil && o.body.permission != permission {
+		o.permissionChanges++
+	}
+	version.Counter += o.permissionChanges
+	if o.body.bytes == nil || o.body.version != version {
 		o.body = registerBody{version: version, permission: permission, topics: len(topics), bytes: encodeRegisterBody(topics, version, permission)}
 	}
 	return o.body
@@ -234,7 +240,7 @@ func encodeRegisterBody(topics map[string]*TopicConfig, version DataVersion, per
 	w.key("topicConfigSerializeWrapper")
 	w.beginObject()
 	w.key("dataVersion")
-	writeDataVersion(&w, version)
+	version.writeTo(&w)
 	w.key("topicConfigTable")
 	w.beginObject()
 	for _, name := range names {
@@ -249,16 +255,6 @@ func encodeRegisterBody(topics map[string]*TopicConfig, version DataVersion, per
 	w.endObject()
 	w.endObject()
 	return w.b
-}
-
-func writeDataVersion(w *jsonWriter, v DataVersion) {
-	w.beginObject()
-	w.intMember("counter", v.Counter)
-	if v.StateVersion != 0 {
-		w.intMember("stateVersion", v.StateVersion)
-	}
-	w.intMember("timestamp", v.Timestamp)
-	w.endObject()
 }
 
 func writeRegisteredTopic(w *jsonWriter, t *TopicConfig) {
@@ -479,7 +475,7 @@ func decodeKVTopics(body []byte) (topics []string, err error) {
 // queryChanged asks whether the name server has another version of the table.
 func (l *nameServerLink) queryChanged(ctx context.Context, version DataVersion) (bool, error) {
 	var w jsonWriter
-	writeDataVersion(&w, version)
+	version.writeTo(&w)
 	req := l.header(remoting.QueryDataVersion)
 	req.Body = w.b
 	resp, err := l.o.client.Invoke(ctx, l.addr, req)

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"loopmq/reactor/remoting"
+)
+
+const (
+	// clientScanInterval is how often silent clients are looked for. Source: ClientHousekeepingService.
+	clientScanInterval = 10 * time.Second
+	lockScanInterval   = time.Minute
+	statsInterval      = time.Second
+	// persistRetryInterval is how often tables that event loops changed are offered to the file again, in case the
+	// admin lane was full.
+	persistRetryInterval = 5 * time.Second
+	// drainPoll is how often a stop looks whether what is under way has ended.
+	drainPoll = 2 * time.Millisecond
+	// serverStopShare of the stop's time is kept for the client port: what was answered has to leave.
+	serverStopShare = 3
+)
+
+// Start brings the broker up: descriptors, then what is on disk (locked, loaded, recovered), then the store's services,
+// then the client port, then the name servers. It returns when clients are served. After an error everything that had
+// begun is stopped again.
+func (b *BrokerController) Start(ctx context.Context) (err error) {
+	if b.life.started {
+		return errors.New("a broker starts once")
+	}
+	b.life.started = true
+	defer func() {
+		if err != nil {
+			_ = b.Shutdown(startFailedTimeout)
+		}
+	}()
+	sayStart(b.logger, b.fs, b.Config())
+	steps := []func() error{b.openStore, b.loadTables, b.startStore, b.startServer, b.startOuter}
+	for _, step := range steps {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	cfg := b.Config()
+	boot := fmt.Sprintf("The broker[%s, %s] boot success. serializeType=JSON", cfg.BrokerName, b.BrokerAddr())
+	if cfg.NamesrvAddr != "" {
+		boot += " and name server is " + cfg.NamesrvAddr
+	}
+	b.logger.Info(boot)
+	return nil
+}
+
+// startFailedTimeout bounds the stop after a start that failed: no client was served.
+const startFailedTimeout = 5 * time.Second
+
+func (b *BrokerController) startStore() (err error) {
+	b.outer, err = newBrokerOuterAPI(b.logger, b.Config, b.topics.All, b.applyOrderTopics)
+	if err != nil {
+		return err
+	}
+	b.startLanes()
+	return b.store.Start()
+}
+
+func (b *BrokerController) startServer() error {
+	cfg := b.Config()
+	host, err := resolveHost(cfg.BrokerIP1)
+	if err != nil {
+		return err
+	}
+	b.newServer()
+	b.storeHost.Store(new(netip.AddrPortFrom(host, uint16(cfg.ListenPort))))
+	b.hold.Start()
+	b.life.holdStarted = true
+	b.startPeriodic()
+	if err := b.server.Start(); err != nil {
+		return err
+	}
+	b.life.serverStarted = true
+	b.storeHost.Store(new(netip.AddrPortFrom(host, b.server.Addr().Port())))
+	b.life.serving.Store(true)
+	go b.watchServer()
+	return nil
+}
+
+func (b *BrokerController) startOuter() error {
+	cfg := b.Config()
+	b.outer.Start(outerIdentity{
+		addr:         b.BrokerAddr(),
+		haServerAddr: net.JoinHostPort(cfg.BrokerIP2, strconv.Itoa(cfg.HAListenPort)),
+	})
+	return nil
+}
+
+func (b *BrokerController) startPeriodic() {
+	b.every(fixed(statsInterval), func(now time.Time) { b.stats.Sample(now, b.store.Stats()) })
+	b.every(fixed(lockScanInterval), b.locks.Expire)
+	b.every(fixed(clientScanInterval), b.closeSilentClients)
+	b.every(millis(func(c *Config) int64 { return c.FlushConsumerOffsetInterval }, b), func(time.Time) {
+		if err := b.offsets.Persist(); err != nil {
+			b.logger.Error("consumer offsets not saved, will be tried again", "err", err)
+		}
+	})
+	b.every(fixed(persistRetryInterval), func(time.Time) {
+		b.topics.table.persistSoon()
+		b.groups.table.persistSoon()
+	})
+}
+
+// closeSilentClients closes the connections of clients that sent no heartbeat for too long; their sessions' end does
+// the rest. Source: ClientHousekeepingService#scanExceptionChannel.
+func (b *BrokerController) closeSilentClients(now time.Time) {
+	for _, session := range b.consumers.Expired(now) {
+		session.Close("no heartbeat")
+	}
+	for _, session := range b.producers.Expired(now) {
+		session.Close("no heartbeat")
+	}
+}
+
+// watchServer makes an event loop engine that ended unasked the end of the broker: a port that nobody serves must not
+// look alive.
+func (b *BrokerController) watchServer() {
+	<-b.server.Done()
+	if err := b.server.Err(); err != nil {
+		b.life.serving.Store(false)
+		b.logger.Error("the client port ended unasked", "err", err)
+		b.life.finish(fmt.Errorf("client port: %w", err))
+	}
+}
+
+// Done is closed when the broker has ended, by Shutdown or by itself; Err then says why, nil after Shutdown.
+func (b *BrokerController) Done() <-chan struct{} { return b.life.end }
+
+// Err is valid once Done is closed.
+func (b *BrokerController) Err() error {
+	select {
+	case <-b.life.end:
+		return b.life.endErr
+	default:
+		return nil
+	}
+}
+
+// Shutdown stops the broker in the order that loses no reply and makes unmapping safe: name servers first, so that
+// clients go elsewhere; then no new requests; what was accepted is answered; answers leave; event loops end; workers and
+// services end; tables are saved; the store closes. timeout bounds the waits for clients and the disk. A second call
+// returns what the first did. It is for a broker on which Start was called.
+func (b *BrokerController) Shutdown(timeout time.Duration) error {
+	b.life.stopOnce.Do(func() {
+		began := time.Now()
+		b.life.stopErr = b.shutdown(began.Add(timeout))
+		b.life.finish(nil)
+		b.logger.Info("the broker has stopped", "took", time.Since(began).Round(time.Millisecond), "err", b.life.stopErr)
+	})
+	return b.life.stopErr
+}
+
+func (b *BrokerController) shutdown(deadline time.Time) error {
+	b.life.serving.Store(false)
+	if b.outer != nil {
+		b.outer.Shutdown()
+	}
+	if b.life.serverStarted {
+		b.server.RefuseNew(remoting.ServiceNotAvailable, remarkShuttingDown)
+		share := time.Until(deadline) / serverStopShare
+		b.drain(deadline.Add(-share))
+	}
+	if b.life.holdStarted {
+		b.hold.Stop()
+	}
+	if b.life.serverStarted {
+		b.server.Stop(time.Until(deadline))
+	}
+	close(b.life.stopPeriodic)
+	b.life.periodic.Wait()
+	for _, lane := range b.lanes() {
+		if lane != nil {
+			lane.Stop()
+		}
+	}
+	return errors.Join(b.saveTables(), b.closeStore())
+}
+
+// drain waits until nothing that was accepted is under way: requests that wait for a worker, puts, and waits for the
+// disk. What is left at the deadline is answered SERVICE_NOT_AVAILABLE.
+func (b *BrokerController) drain(deadline time.Time) {
+	for time.Now().Before(deadline) {
+		stats := b.store.Stats()
+		queued := stats.PutQueueLength + stats.WaitingFlushRequests
+		for _, lane := range b.lanes() {
+			queued += lane.Len()
+		}
+		if queued == 0 {
+			return
+		}
+		time.Sleep(drainPoll)
+	}
+}
+
+func (b *BrokerController) saveTables() (err error) {
+	if b.offsets == nil { // the start ended before them
+		return nil
+	}
+	return errors.Join(b.topics.Persist(), b.groups.Persist(), b.offsets.Persist())
+}
+
+func (b *BrokerController) closeStore() error {
+	if b.store == nil {
+		return nil
+	}
+	return b.store.Close()
+}
