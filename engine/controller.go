@@ -137,8 +137,11 @@ func (b *BrokerController) loadTables() (err error) {
 	if b.groups, err = newSubscriptionGroupManager(b); err != nil {
 		return err
 	}
-	b.offsets, err = newConsumerOffsetManager(b)
-	return err
+	if b.offsets, err = newConsumerOffsetManager(b); err != nil {
+		return err
+	}
+	b.schedule = newScheduleMessageService(b)
+	return b.schedule.Load()
 }
 
 // startLanes starts the workers. Their numbers and bounds are Java's keys; the admin lane has one worker, so tables and
@@ -165,7 +168,10 @@ func (b *BrokerController) newServer() {
 	b.server = reactor.NewRemotingServer(reactor.RemotingServerConfig{
 		Addrs: addrs, NumLoops: cfg.ServerLoops, Logger: b.logger,
 		IdleTimeout:    time.Duration(cfg.ServerChannelMaxIdleTimeSeconds) * time.Second,
-		OnSessionClose: b.onSessionClose,
+		OnSessionClose: func(session *reactor.Session, _ string) {
+			b.hold.SessionClosed(session.ID())
+			b.sessionClosed(session)
+		},
 	})
 	b.registerProcessors()
 }
@@ -190,15 +196,10 @@ func (b *BrokerController) registerProcessors() {
 	register(newEndTransactionProcessor(b), nil, onVIP, remoting.EndTransaction)
 	register(newQueryMessageProcessor(b), b.queryLane, onVIP, remoting.QueryMessage, remoting.ViewMessageByID)
 
+	b.registerAdmin(b.server)
 	b.server.RegisterDefaultProcessor(reactor.ProcessorFunc(func(req *reactor.Request) {
 		replyRemark(req.ReplyTo(), remoting.RequestCodeNotSupported, fmt.Sprintf(" request type %d not supported", req.Code))
 	}), nil)
-}
-
-// onSessionClose runs on the session's loop.
-func (b *BrokerController) onSessionClose(session *reactor.Session, _ string) {
-	b.consumers.SessionClosed(session)
-	b.producers.SessionClosed(session)
 }
 
 // applyOrderTopics gives the order mark to the topics that the name servers' KV table lists, and takes it from others.
@@ -268,10 +269,10 @@ func millis(of func(*Config) int64, b *BrokerController) func() time.Duration {
 
 // lifecycle is the state of start and stop.
 type lifecycle struct {
-	started       bool        // Start was called; Start and Shutdown are called by one goroutine, or one after the other
-	holdStarted   bool        // likewise
-	serverStarted bool        // likewise
-	serving       atomic.Bool // the client port is open and requests are welcome
+	// What Start has begun. Start and Shutdown are called one after the other.
+	started                                     bool
+	holdStarted, scheduleStarted, serverStarted bool
+	serving                                     atomic.Bool // the client port is open and requests are welcome
 
 	periodic     sync.WaitGroup
 	stopPeriodic chan struct{}

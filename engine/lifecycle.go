@@ -12,12 +12,12 @@ import (
 	"time"
 
 	"loopmq/reactor/remoting"
+	"loopmq/storage"
 )
 
 const (
 	// clientScanInterval is how often silent clients are looked for. Source: ClientHousekeepingService.
 	clientScanInterval = 10 * time.Second
-	lockScanInterval   = time.Minute
 	statsInterval      = time.Second
 	// persistRetryInterval is how often tables that event loops changed are offered to the file again, in case the
 	// admin lane was full.
@@ -82,6 +82,10 @@ func (b *BrokerController) startServer() error {
 	b.storeHost.Store(new(netip.AddrPortFrom(host, uint16(cfg.ListenPort))))
 	b.hold.Start()
 	b.life.holdStarted = true
+	if cfg.Store.Role != storage.Slave {
+		b.schedule.Start()
+		b.life.scheduleStarted = true
+	}
 	b.startPeriodic()
 	if err := b.server.Start(); err != nil {
 		return err
@@ -104,8 +108,7 @@ func (b *BrokerController) startOuter() error {
 
 func (b *BrokerController) startPeriodic() {
 	b.every(fixed(statsInterval), func(now time.Time) { b.stats.Sample(now, b.store.Stats()) })
-	b.every(fixed(lockScanInterval), b.locks.Expire)
-	b.every(fixed(clientScanInterval), b.closeSilentClients)
+	b.every(fixed(clientScanInterval), b.expireClients)
 	b.every(millis(func(c *Config) int64 { return c.FlushConsumerOffsetInterval }, b), func(time.Time) {
 		if err := b.offsets.Persist(); err != nil {
 			b.logger.Error("consumer offsets not saved, will be tried again", "err", err)
@@ -115,17 +118,6 @@ func (b *BrokerController) startPeriodic() {
 		b.topics.table.persistSoon()
 		b.groups.table.persistSoon()
 	})
-}
-
-// closeSilentClients closes the connections of clients that sent no heartbeat for too long; their sessions' end does
-// the rest. Source: ClientHousekeepingService#scanExceptionChannel.
-func (b *BrokerController) closeSilentClients(now time.Time) {
-	for _, session := range b.consumers.Expired(now) {
-		session.Close("no heartbeat")
-	}
-	for _, session := range b.producers.Expired(now) {
-		session.Close("no heartbeat")
-	}
 }
 
 // watchServer makes an event loop engine that ended unasked the end of the broker: a port that nobody serves must not
@@ -173,6 +165,12 @@ func (b *BrokerController) shutdown(deadline time.Time) error {
 	}
 	if b.life.serverStarted {
 		b.server.RefuseNew(remoting.ServiceNotAvailable, remarkShuttingDown)
+	}
+	var scheduleErr error
+	if b.life.scheduleStarted {
+		scheduleErr = b.schedule.Stop()
+	}
+	if b.life.serverStarted {
 		share := time.Until(deadline) / serverStopShare
 		b.drain(deadline.Add(-share))
 	}
@@ -189,7 +187,7 @@ func (b *BrokerController) shutdown(deadline time.Time) error {
 			lane.Stop()
 		}
 	}
-	return errors.Join(b.saveTables(), b.closeStore())
+	return errors.Join(scheduleErr, b.saveTables(), b.closeStore())
 }
 
 // drain waits until nothing that was accepted is under way: requests that wait for a worker, puts, and waits for the
@@ -209,7 +207,7 @@ func (b *BrokerController) drain(deadline time.Time) {
 }
 
 func (b *BrokerController) saveTables() (err error) {
-	if b.offsets == nil { // the start ended before them
+	if b.schedule == nil { // the start ended before them
 		return nil
 	}
 	return errors.Join(b.topics.Persist(), b.groups.Persist(), b.offsets.Persist())
