@@ -167,7 +167,7 @@ func (b *BrokerController) newServer() {
 	}
 	b.server = reactor.NewRemotingServer(reactor.RemotingServerConfig{
 		Addrs: addrs, NumLoops: cfg.ServerLoops, Logger: b.logger,
-		IdleTimeout:    time.Duration(cfg.ServerChannelMaxIdleTimeSeconds) * time.Second,
+		IdleTimeout: time.Duration(cfg.ServerChannelMaxIdleTimeSeconds) * time.Second,
 		OnSessionClose: func(session *reactor.Session, _ string) {
 			b.hold.SessionClosed(session.ID())
 			b.sessionClosed(session)
