@@ -25,6 +25,13 @@ const (
 	remarkHoldFull = remarkOverload + ", too many pulls held"
 )
 
+// holdSession is what the service needs of a reactor.Session.
+type holdSession interface {
+	ID() uint64
+	Closed() bool
+	Writable() bool
+}
+
 type holdKey struct {
 	topic   string
 	queueID int32
@@ -127,7 +134,7 @@ func (s *PullRequestHoldService) serve() {
 func (s *PullRequestHoldService) park(pr *pullRequest) {
 	key, from := holdKey{pr.topic, pr.queueID}, pr.offset
 	s.mu.Lock()
-	gone := s.stopped || pr.to.Session.Closed()
+	gone := s.stopped || pr.session.Closed()
 	full := len(s.deadlines)+len(s.blocked) >= s.limit
 	var ticket uint64
 	if !gone && !full {
@@ -150,7 +157,7 @@ func (s *PullRequestHoldService) park(pr *pullRequest) {
 // block holds pr until its session takes output again.
 func (s *PullRequestHoldService) block(pr *pullRequest) {
 	s.mu.Lock()
-	gone := s.stopped || pr.to.Session.Closed()
+	gone := s.stopped || pr.session.Closed()
 	full := len(s.deadlines)+len(s.blocked) >= s.limit
 	if !gone && !full {
 		s.linkSessionLocked(pr)
@@ -213,7 +220,7 @@ func (s *PullRequestHoldService) step(now time.Time) time.Duration {
 		due = append(due, pr)
 	}
 	for pr := range s.blocked {
-		if pr.to.Session.Writable() {
+		if pr.session.Writable() {
 			s.removeLocked(pr)
 			due = append(due, pr)
 		}
@@ -344,7 +351,7 @@ func (s *PullRequestHoldService) removeAllLocked() []*pullRequest {
 }
 
 func (s *PullRequestHoldService) linkSessionLocked(pr *pullRequest) {
-	id := pr.to.Session.ID()
+	id := pr.session.ID()
 	pr.prevInSession, pr.nextInSession = nil, s.sessions[id]
 	if pr.nextInSession != nil {
 		pr.nextInSession.prevInSession = pr
@@ -353,7 +360,7 @@ func (s *PullRequestHoldService) linkSessionLocked(pr *pullRequest) {
 }
 
 func (s *PullRequestHoldService) unlinkSessionLocked(pr *pullRequest) {
-	id := pr.to.Session.ID()
+	id := pr.session.ID()
 	switch {
 	case pr.prevInSession != nil:
 		pr.prevInSession.nextInSession = pr.nextInSession

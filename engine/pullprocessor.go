@@ -69,8 +69,9 @@ func newPullMessageProcessor(b *BrokerController) *PullMessageProcessor {
 // pullRequest is one pull from its arrival to its answer. It has one owner at a time: the loop that checks it, the worker
 // that reads, the hold service, or the reactor while loans are out.
 type pullRequest struct {
-	p  *PullMessageProcessor
-	to reactor.ReplyTo
+	p       *PullMessageProcessor
+	to      reactor.ReplyTo
+	session holdSession
 
 	names       []byte // memory of group and topic as the client wrote them
 	groupBytes  []byte
@@ -112,7 +113,7 @@ func (pr *pullRequest) recycle() {
 	if cap(pr.coldBuffer) > coldBufferKeep {
 		pr.coldBuffer = nil
 	}
-	pr.to, pr.group, pr.filter = reactor.ReplyTo{}, nil, tagFilter{}
+	pr.to, pr.session, pr.group, pr.filter = reactor.ReplyTo{}, nil, nil, tagFilter{}
 	pr.p.requests.Put(pr)
 }
 
@@ -141,7 +142,7 @@ func (f *tagFilter) MatchCommitLog([]byte) bool { return true }
 // Process checks a pull on the loop and hands it to a worker.
 func (p *PullMessageProcessor) Process(req *reactor.Request) {
 	pr := p.requests.Get().(*pullRequest)
-	pr.to = req.ReplyTo()
+	pr.to, pr.session = req.ReplyTo(), req.Session
 	if code, remark := p.decode(req, pr); code != remoting.Success {
 		pr.refuse(code, remark)
 		return
@@ -316,7 +317,7 @@ func (p *PullMessageProcessor) rerun(pr *pullRequest) {
 // dispatch hands pr to the workers: those for cold reads when it would touch old files, so that they delay nobody at the
 // end of the log. Nothing is read for a session that does not take what it got.
 func (p *PullMessageProcessor) dispatch(pr *pullRequest) {
-	if !pr.to.Session.Writable() {
+	if !pr.session.Writable() {
 		p.b.hold.block(pr)
 		return
 	}
@@ -331,7 +332,7 @@ func (p *PullMessageProcessor) dispatch(pr *pullRequest) {
 
 // read runs on a worker.
 func (p *PullMessageProcessor) read(pr *pullRequest) {
-	if pr.to.Session.Closed() {
+	if pr.session.Closed() {
 		pr.recycle()
 		return
 	}

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"loopmq/storage"
+)
+
+type fakeSession struct {
+	id       uint64
+	closed   atomic.Bool
+	unwanted atomic.Bool // output is not taken
+}
+
+func (s *fakeSession) ID() uint64     { return s.id }
+func (s *fakeSession) Closed() bool   { return s.closed.Load() }
+func (s *fakeSession) Writable() bool { return !s.unwanted.Load() }
+
+// holdBench is a hold service over queue ends that the test sets, which notes what it runs.
+type holdBench struct {
+	*PullRequestHoldService
+	mu   sync.Mutex
+	ends map[holdKey]storage.QueueOffset
+	ran  []*pullRequest
+	look func() // runs inside queueEnd
+	p    *PullMessageProcessor
+}
+
+func newHoldBench() *holdBench {
+	h := &holdBench{ends: make(map[holdKey]storage.QueueOffset)}
+	h.PullRequestHoldService = newPullRequestHoldService(nil)
+	h.scanInterval = func() time.Duration { return holdScanInterval }
+	h.queueEnd = func(topic string, queueID int32) (storage.QueueOffset, bool) {
+		if h.look != nil {
+			h.look()
+		}
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		end, ok := h.ends[holdKey{topic, queueID}]
+		return end, ok
+	}
+	h.run = func(pr *pullRequest) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.ran = append(h.ran, pr)
+	}
+	h.p = &PullMessageProcessor{}
+	return h
+}
+
+func (h *holdBench) pull(session *fakeSession, topic string, queueID int32, offset storage.QueueOffset, hold time.Duration) *pullRequest {
+	return &pullRequest{p: h.p, session: session, topic: topic, queueID: queueID, offset: offset, deadline: time.Now().Add(hold)}
+}
+
+func (h *holdBench) setEnd(topic string, queueID int32, end storage.QueueOffset) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ends[holdKey{topic, queueID}] = end
+}
+
+func (h *holdBench) runs() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.ran)
+}
+
+// An arrival at any moment around park must end the hold: before it, between the link and the look at the end, inside
+// that look, or after (apache/rocketmq#7358).
+func TestHoldLosesNoArrival(t *testing.T) {
+	for _, when := range []string{"before", "inside", "after"} {
+		h := newHoldBench()
+		h.setEnd("T", 0, 5)
+		pr := h.pull(&fakeSession{id: 1}, "T", 0, 5, time.Hour)
+		arrive := func() {
+			h.look = nil
+			h.setEnd("T", 0, 6)
+			h.Arrival(storage.Arrival{Topic: "T", QueueID: 0, MaxOffset: 6})
+		}
+		switch when {
+		case "before":
+			arrive()
+			h.park(pr)
+		case "inside":
+			h.look = arrive
+			h.park(pr)
+		case "after":
+			h.park(pr)
+			arrive()
+		}
+		if n := h.runs(); n != 1 {
+			t.Errorf("arrival %s the hold: run %d times; want 1", when, n)
+		}
+		if n := h.Held(); n != 0 {
+			t.Errorf("arrival %s the hold: %d pulls still held", when, n)
+		}
+	}
+}
+
+func TestHoldLosesNoArrivalConcurrently(t *testing.T) {
+	h := newHoldBench()
+	session := &fakeSession{id: 1}
+	const rounds = 20_000
+	for i := range storage.QueueOffset(rounds) {
+		h.setEnd("T", 0, i)
+		pr := h.pull(session, "T", 0, i, time.Hour)
+		var wg sync.WaitGroup
+		wg.Go(func() { h.park(pr) })
+		wg.Go(func() {
+			h.setEnd("T", 0, i+1)
+			h.Arrival(storage.Arrival{Topic: "T", QueueID: 0, MaxOffset: i + 1})
+		})
+		wg.Wait()
+		if n := h.runs(); n != int(i)+1 {
+			t.Fatalf("round %d: run %d times", i, n)
+		}
+	}
+	if n := h.Held(); n != 0 || h.parked.Load() != 0 || len(h.sessions) != 0 || len(h.queues) != 0 {
+		t.Fatalf("left over: %d held, %d counted, %d sessions, %d queues", n, h.parked.Load(), len(h.sessions), len(h.queues))
+	}
+}
+
+func TestHoldDeadlinesAreMetExactly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHoldBench()
+		h.Start()
+		defer h.Stop()
+		session := &fakeSession{id: 1}
+		start := time.Now()
+		var mu sync.Mutex
+		late := make(map[storage.QueueOffset]time.Duration)
+		h.run = func(pr *pullRequest) {
+			mu.Lock()
+			defer mu.Unlock()
+			late[pr.offset] = time.Since(pr.deadline)
+		}
+		for i := range storage.QueueOffset(500) {
+			time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond)
+			h.park(h.pull(session, "T", int32(i%7), i, time.Duration(rand.IntN(15_000))*time.Millisecond))
+		}
+		time.Sleep(16*time.Second - time.Since(start)%time.Second)
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		if len(late) != 500 {
+			t.Fatalf("%d of 500 holds ended", len(late))
+		}
+		for offset, by := range late {
+			if by < 0 || by > 5*time.Millisecond {
+				t.Errorf("hold %d ended %v after its deadline", offset, by)
+			}
+		}
+	})
+}
+
+// A queue that grows only by messages which the filter does not want wakes nobody at once, but at the next scan, so that
+// the consumer's offset moves on.
+func TestHoldScanFindsFilteredGrowth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHoldBench()
+		h.Start()
+		defer h.Stop()
+		h.setEnd("T", 0, 3)
+		pr := h.pull(&fakeSession{id: 1}, "T", 0, 3, time.Minute)
+		pr.filter.codes = map[int32]struct{}{7: {}}
+		h.park(pr)
+		h.setEnd("T", 0, 4)
+		h.Arrival(storage.Arrival{Topic: "T", QueueID: 0, MaxOffset: 4, TagsCode: 8})
+		synctest.Wait()
+		if n := h.runs(); n != 0 {
+			t.Fatalf("run %d times for a message of another tag", n)
+		}
+		time.Sleep(holdScanInterval + time.Millisecond)
+		synctest.Wait()
+		if n := h.runs(); n != 1 {
+			t.Fatalf("run %d times after a scan; want 1", n)
+		}
+	})
+}
+
+func TestHoldWakesOnlyWhoWaits(t *testing.T) {
+	h := newHoldBench()
+	session := &fakeSession{id: 1}
+	wanted := h.pull(session, "T", 1, 10, time.Hour)
+	wanted.filter.codes = map[int32]struct{}{-5: {}}
+	ahead := h.pull(session, "T", 1, 11, time.Hour)
+	other := h.pull(session, "T", 2, 10, time.Hour)
+	for _, pr := range []*pullRequest{wanted, ahead, other} {
+		h.park(pr)
+	}
+	h.Arrival(storage.Arrival{Topic: "T", QueueID: 1, MaxOffset: 11, TagsCode: -5})
+	if h.runs() != 1 || h.ran[0] != wanted {
+		t.Fatalf("run %d pulls, want the one of queue 1 at offset 10", h.runs())
+	}
+	if n := h.Held(); n != 2 {
+		t.Fatalf("%d held; want 2", n)
+	}
+}
+
+func TestHoldDropsClosedSessions(t *testing.T) {
+	h := newHoldBench()
+	gone, stays := &fakeSession{id: 1}, &fakeSession{id: 2}
+	for i := range int32(100) {
+		h.park(h.pull(gone, "T", i%3, 5, time.Hour))
+		h.park(h.pull(stays, "T", i%3, 5, time.Hour))
+	}
+	gone.unwanted.Store(true)
+	h.block(h.pull(gone, "T", 0, 5, time.Hour))
+	gone.closed.Store(true)
+	h.SessionClosed(gone.id)
+	if n := h.Held(); n != 100 {
+		t.Fatalf("%d held; want the 100 of the other session", n)
+	}
+	h.park(h.pull(gone, "T", 0, 5, time.Hour))
+	if n := h.Held(); n != 100 {
+		t.Fatalf("a pull of a closed session was held")
+	}
+}
+
+func TestHoldWaitsForWritableSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHoldBench()
+		h.Start()
+		defer h.Stop()
+		session := &fakeSession{id: 1}
+		session.unwanted.Store(true)
+		h.block(h.pull(session, "T", 0, 0, 0))
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if n := h.runs(); n != 0 {
+			t.Fatalf("read %d times for a session that takes no output", n)
+		}
+		session.unwanted.Store(false)
+		time.Sleep(2 * blockedCheckInterval)
+		synctest.Wait()
+		if n := h.runs(); n != 1 {
+			t.Fatalf("run %d times once the session takes output; want 1", n)
+		}
+	})
+}
+
+// Random parks, arrivals, closes and deadlines must leave the heap and the lists in order, and run or drop each pull once.
+func TestHoldModel(t *testing.T) {
+	h := newHoldBench()
+	rng := rand.New(rand.NewPCG(1, 2))
+	sessions := make([]*fakeSession, 5)
+	for i := range sessions {
+		sessions[i] = &fakeSession{id: uint64(i + 1)}
+	}
+	parked := make(map[*pullRequest]bool)
+	now := time.Now()
+	h.run = func(pr *pullRequest) {
+		if !parked[pr] {
+			t.Fatalf("ran a pull that is not parked")
+		}
+		delete(parked, pr)
+	}
+	for i := range 20_000 {
+		switch rng.IntN(4) {
+		case 0, 1:
+			pr := h.pull(sessions[rng.IntN(len(sessions))], "T", int32(rng.IntN(4)), storage.QueueOffset(rng.IntN(50)), time.Duration(rng.IntN(1000))*time.Millisecond)
+			parked[pr] = true
+			h.park(pr)
+		case 2:
+			h.Arrival(storage.Arrival{Topic: "T", QueueID: int32(rng.IntN(4)), MaxOffset: storage.QueueOffset(rng.IntN(50))})
+		case 3:
+			now = now.Add(time.Duration(rng.IntN(50)) * time.Millisecond)
+			h.step(now)
+		}
+		if i%1000 == 999 {
+			s := sessions[rng.IntN(len(sessions))]
+			for pr := range parked {
+				if pr.session == s {
+					delete(parked, pr)
+				}
+			}
+			h.SessionClosed(s.id)
+		}
+		if len(parked) != h.Held() || int(h.parked.Load()) != len(parked) {
+			t.Fatalf("step %d: %d held, %d counted, the model has %d", i, h.Held(), h.parked.Load(), len(parked))
+		}
+	}
+	for i := 1; i < len(h.deadlines); i++ {
+		if h.deadlines[i].deadline.Before(h.deadlines[(i-1)/2].deadline) || h.deadlines[i].heapIndex != i {
+			t.Fatalf("heap out of order at %d", i)
+		}
+	}
+}
+
+func TestArrivalAllocatesNothing(t *testing.T) {
+	h := newHoldBench()
+	a := storage.Arrival{Topic: "T", QueueID: 1, MaxOffset: 3}
+	if n := testing.AllocsPerRun(100, func() { h.Arrival(a) }); n != 0 {
+		t.Errorf("%v allocations when nobody waits", n)
+	}
+	h.park(h.pull(&fakeSession{id: 1}, "T", 0, 5, time.Hour))
+	if n := testing.AllocsPerRun(100, func() { h.Arrival(a) }); n != 0 {
+		t.Errorf("%v allocations when somebody waits elsewhere", n)
+	}
+}
