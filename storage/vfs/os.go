@@ -59,6 +59,9 @@ func createRegion(file *os.File, path string, size int64) (*region, error) {
 	if err := file.Truncate(size); err != nil {
 		return nil, err
 	}
+	if err := file.Sync(); err != nil {
+		return nil, err
+	}
 	if err := syncDir(filepath.Dir(path)); err != nil {
 		return nil, err
 	}

@@ -7,8 +7,8 @@ import "io"
 // FS is what the store needs of a file system. OS is the real one; faultfs holds the same in memory.
 // All paths are as the caller gives them; errors carry the path and satisfy errors.Is for fs.ErrNotExist and the like.
 type FS interface {
-	// OpenRegion maps the file at path, read and write. With create the file is made (its directory entry is
-	// synced) and set to exactly size bytes, sparse: Allocate backs it with blocks. Without create the file must
+	// OpenRegion maps the file at path, read and write. With create the file is made and set to exactly size bytes,
+	// both durably, and sparse: Allocate backs it with blocks. Without create the file must
 	// exist; size 0 then takes the file's own length.
 	OpenRegion(path string, size int64, create bool) (Region, error)
 	// List returns the entries of a directory, sorted by name; a directory that does not exist has none.

@@ -17,7 +17,7 @@
 //     happens whole.
 //
 // A disk may do better than this; it must not be relied on to. In particular the store finds records whose
-// predecessors are missing, zeros where it wrote, and new files of length 0.
+// predecessors are missing, zeros where it wrote, and a file it was just making with a length of 0.
 //
 // Crash may come at any moment, also from a hook, while goroutines store: it copies until two copies are equal.
 //

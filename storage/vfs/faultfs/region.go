@@ -21,7 +21,8 @@ type region struct {
 	closed bool // guarded by fs.mu
 }
 
-// OpenRegion implements vfs.FS. Creating is an OpCreate of the file and an OpSyncDir of its directory.
+// OpenRegion implements vfs.FS. Creating is an OpCreate of the file, an OpSync of its length, and an OpSyncDir of its
+// directory.
 func (f *FS) OpenRegion(path string, size int64, create bool) (vfs.Region, error) {
 	if size < 0 {
 		return nil, pathError("open", path, syscall.EINVAL)
@@ -33,12 +34,25 @@ func (f *FS) OpenRegion(path string, size int64, create bool) (vfs.Region, error
 	if err != nil {
 		return nil, err
 	}
-	if err := f.SyncDir(filepath.Dir(clean(path))); err != nil {
+	err = f.syncLength(path, n)
+	if err == nil {
+		err = f.SyncDir(filepath.Dir(clean(path)))
+	}
+	if err != nil {
 		return nil, errors.Join(err, f.removeIfThere(path))
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.regionLocked(path, n, size), nil
+}
+
+func (f *FS) syncLength(path string, n *inode) error {
+	if err := f.begin(OpSync, path); err != nil {
+		return err
+	}
+	defer f.mu.Unlock()
+	n.lenSynced = len(n.data)
+	return nil
 }
 
 func (f *FS) openRegion(path string, size int64) (vfs.Region, error) {
