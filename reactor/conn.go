@@ -2,14 +2,21 @@
 
 package reactor
 
-import "net/netip"
+import (
+	"errors"
+	"net/netip"
+)
+
+// ErrClosed is the error of writing to, or waiting on, a connection that is gone.
+var ErrClosed = errors.New("reactor: connection closed")
 
 // Conn is one connection. Except where said, its methods are for the connection's own event loop only.
 type Conn interface {
 	InboundBuffered() int
 	// Read drains up to len(p) buffered bytes.
 	Read(p []byte) (int, error)
-	// Peek borrows n buffered bytes without consuming them; zero means zero.
+	// Peek borrows n buffered bytes without consuming them; zero means zero. They are valid until the callback returns
+	// or the next Discard, whichever comes first.
 	Peek(n int) ([]byte, error)
 	// Discard consumes n buffered bytes; zero means zero.
 	Discard(n int) (int, error)
@@ -17,21 +24,23 @@ type Conn interface {
 	// change the slice of slices. The connection may be closed when it returns.
 	Writev(parts [][]byte) error
 	OutboundBuffered() int
-	Closed() bool
+	Closed() bool // any goroutine
 	Context() any
 	SetContext(any)
 	RemoteAddr() netip.AddrPort // any goroutine
 	LocalAddr() netip.AddrPort  // any goroutine
 	// Post runs f on the connection's loop, soon; any goroutine. Posts are not ordered: f reads current state. It
-	// returns false when the loop has ended, and then f never runs.
+	// returns false when the engine is ending, and then f never runs. True is no promise: what is still queued when the
+	// engine ends is lost, so nothing may depend on f after that.
 	Post(f func()) bool
 	// Close closes without waiting for the peer; any goroutine. OnClose follows on the loop.
 	Close()
 }
 
-// Handler gets the events of connections, on their loops. OnTick runs on a goroutine of its own and may only post.
+// Handler gets the events of connections, on their loops.
 type Handler interface {
 	OnOpen(c Conn)
 	OnTraffic(c Conn)
+	// OnClose is the last event of c; err is nil when this side closed it.
 	OnClose(c Conn, err error)
 }

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reactor
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+)
+
+// Loop is one client event loop as processors see it.
+type Loop struct {
+	Index int
+	// Local is a place for a processor's per-loop state, by a number from NewLoopLocal. Only the loop touches it.
+	Local [8]any
+
+	core *core
+	key  gnet.EventLoop // nil under a test's connections
+	post func(func()) bool
+
+	// Touched by the loop alone.
+	sessions map[*Session]struct{}
+	watched  map[*Session]struct{} // those with unsent output
+	request  Request               // the one being processed; it is valid until Process returns
+	turns    uint64                // bit i: core.turnProcessors[i] had a request this turn
+	parts    [][]byte              // scratch of flush
+	flushing []*Session            // scratch of flushJoined
+	loans    []loan                // likewise
+
+	unsent  atomic.Int32 // len(watched), for the ticker
+	ticking atomic.Bool  // a tick is posted and has not run
+	counters
+
+	mu     sync.Mutex // guards joined and posted
+	joined []*Session // sessions with replies that nobody is about to write
+	posted bool       // flushJoined is under way
+}
+
+// counters are added to by one loop and read by anybody.
+type counters struct {
+	requests, responses, bytesIn, bytesOut                            atomic.Int64
+	opened, closed, protocolErrors                                    atomic.Int64
+	closedPartialBudget, closedPartialAge, closedOutbound, closedIdle atomic.Int64
+}
+
+var loopLocals atomic.Int32
+
+// NewLoopLocal reserves a number for Loop.Local. It panics when there are none left.
+func NewLoopLocal() int {
+	n := int(loopLocals.Add(1)) - 1
+	if n >= len(Loop{}.Local) {
+		panic("BUG: more loop locals reserved than Loop has")
+	}
+	return n
+}
+
+// join puts s on the list of sessions to flush. At most one post per loop is under way, however many goroutines answer.
+func (l *Loop) join(s *Session) {
+	l.mu.Lock()
+	l.joined = append(l.joined, s)
+	post := !l.posted
+	l.posted = true
+	l.mu.Unlock()
+	if post {
+		// A refused post means that the engine is ending: OnClose releases what the sessions hold.
+		l.post(l.flushJoined)
+	}
+}
+
+func (l *Loop) flushJoined() {
+	l.mu.Lock()
+	l.flushing, l.joined = l.joined, l.flushing[:0]
+	l.posted = false
+	l.mu.Unlock()
+	now := time.Now()
+	for i, s := range l.flushing {
+		l.flushing[i] = nil
+		s.flush(now)
+	}
+}
+
+// endTurn lets the processors that gathered work do it.
+func (l *Loop) endTurn() {
+	if l.turns == 0 {
+		return
+	}
+	used := l.turns
+	l.turns = 0
+	for i, p := range l.core.turnProcessors {
+		if used&(1<<i) != 0 {
+			guard(l.core.logger, "end of turn", func() { p.EndTurn(l) })
+		}
+	}
+}
+
+func (l *Loop) watch(s *Session) {
+	l.watched[s] = struct{}{}
+	l.unsent.Store(int32(len(l.watched)))
+}
+
+func (l *Loop) unwatch(s *Session) {
+	delete(l.watched, s)
+	l.unsent.Store(int32(len(l.watched)))
+}
+
+// tick is posted by the ticker. full says to look at every session, not only at those with unsent output.
+func (l *Loop) tick(full bool) {
+	l.ticking.Store(false)
+	now := time.Now()
+	for s := range l.watched {
+		s.measureOutbound(now)
+	}
+	if !full {
+		return
+	}
+	for s := range l.sessions {
+		s.checkAge(now)
+	}
+}

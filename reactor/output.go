@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reactor
+
+import (
+	"fmt"
+	"log/slog"
+	"math/bits"
+	"sync"
+	"time"
+
+	"loopmq/reactor/remoting"
+)
+
+// outBuffer holds a session's encoded replies until they are written. Sessions have none while they have nothing to
+// say.
+type outBuffer struct{ b []byte }
+
+// outKeepMax is the largest buffer that goes back to the pool.
+const outKeepMax = 256 << 10
+
+var outBuffers = sync.Pool{New: func() any { return new(outBuffer) }}
+
+func putOut(o *outBuffer) {
+	if o != nil && cap(o.b) <= outKeepMax {
+		o.b = o.b[:0]
+		outBuffers.Put(o)
+	}
+}
+
+// loan is a reply's body that stays its lender's until it was sent or copied.
+type loan struct {
+	at      int // it goes behind out.b[:at]
+	parts   [][]byte
+	size    int
+	release func()
+}
+
+func releaseLoans(logger *slog.Logger, loans []loan) {
+	for i := range loans {
+		guard(logger, "release of a loan", loans[i].release)
+		loans[i] = loan{}
+	}
+}
+
+// reply encodes resp into the session's output and makes sure that somebody writes it. l, when not nil, is the body; it
+// is released when nobody will send it.
+func (s *Session) reply(resp *remoting.Command, l *loan) {
+	if lent := s.replyOrNot(resp, l); l != nil && !lent {
+		guard(s.core.logger, "release of a loan", l.release)
+	}
+}
+
+func (s *Session) replyOrNot(resp *remoting.Command, l *loan) (lent bool) {
+	s.mu.Lock()
+	if s.ended {
+		s.mu.Unlock()
+		return false
+	}
+	bodyLen := 0
+	if l != nil {
+		bodyLen = l.size
+	}
+	if err := s.appendLocked(resp, bodyLen); err != nil {
+		_ = s.appendLocked(tooLong(resp, err), 0)
+	} else if l != nil {
+		l.at = len(s.out.b)
+		s.loans = append(s.loans, *l)
+		lent = true
+	}
+	s.replies++
+	s.unlockAndJoin()
+	return lent
+}
+
+// appendLocked encodes cmd, unless the frame would be over the limit: the peer would close the connection and fail all
+// that it waits for.
+func (s *Session) appendLocked(cmd *remoting.Command, bodyLen int) error {
+	if s.out == nil {
+		s.out = outBuffers.Get().(*outBuffer)
+	}
+	at := len(s.out.b)
+	s.out.b = cmd.AppendTo(s.out.b, bodyLen)
+	if cmd.Body != nil {
+		bodyLen = 0 // it is in the buffer
+	}
+	if size := len(s.out.b) - at + bodyLen; size > remoting.FrameLengthMax {
+		s.out.b = s.out.b[:at]
+		return fmt.Errorf("frame of %d bytes is over the limit of %d", size, remoting.FrameLengthMax)
+	}
+	return nil
+}
+
+// tooLong is what is answered instead of resp.
+func tooLong(resp *remoting.Command, err error) *remoting.Command {
+	return &remoting.Command{
+		Code: remoting.SystemError, Version: resp.Version, Opaque: resp.Opaque, Flag: resp.Flag, Serialize: resp.Serialize,
+		Remark: []byte(err.Error()),
+	}
+}
+
+// unlockAndJoin ends a section that began with locking s.mu and has added to the output.
+func (s *Session) unlockAndJoin() {
+	join := !s.flushing
+	s.flushing = true
+	s.mu.Unlock()
+	if join {
+		s.loop.join(s)
+	}
+}
+
+// flush writes what has been gathered, on the loop. The connection may be closed when it returns.
+func (s *Session) flush(now time.Time) {
+	l := s.loop
+	s.mu.Lock()
+	out, replies := s.out, s.replies
+	loans := append(l.loans[:0], s.loans...)
+	clear(s.loans)
+	s.out, s.loans, s.replies = nil, s.loans[:0], 0
+	s.flushing = false
+	s.mu.Unlock()
+	if out == nil {
+		return
+	}
+	l.parts = gather(l.parts[:0], out.b, loans)
+	err := s.conn.Writev(l.parts)
+	clear(l.parts)
+	l.responses.Add(int64(replies))
+	l.bytesOut.Add(int64(sizeOf(out.b, loans)))
+	releaseLoans(s.core.logger, loans)
+	l.loans = loans[:0]
+	putOut(out)
+	if err == nil && !s.conn.Closed() {
+		s.lastWrite = now
+		s.measureOutbound(now)
+	}
+}
+
+func gather(parts [][]byte, out []byte, loans []loan) [][]byte {
+	from := 0
+	for i := range loans {
+		parts = append(parts, out[from:loans[i].at])
+		parts = append(parts, loans[i].parts...)
+		from = loans[i].at
+	}
+	return append(parts, out[from:])
+}
+
+func sizeOf(out []byte, loans []loan) int {
+	n := len(out)
+	for i := range loans {
+		n += loans[i].size
+	}
+	return n
+}
+
+// measureOutbound looks at what gnet holds for a peer that does not read: gnet takes everything and reports nothing.
+func (s *Session) measureOutbound(now time.Time) {
+	unsent := s.conn.OutboundBuffered()
+	if s.closing.Load() || unsent == 0 && s.outboundSize.Load() == 0 {
+		return
+	}
+	mark := s.core.outboundMark
+	s.watchOutbound(unsent, unsent > mark, now)
+	switch {
+	case unsent > 2*mark:
+		s.closeOutbound(fmt.Sprintf("%d bytes unsent, over twice the mark of %d", unsent, mark))
+	case unsent > mark && now.Sub(s.aboveMarkSince) > s.core.outboundMarkAge:
+		s.closeOutbound(fmt.Sprintf("%d bytes unsent, above the mark of %d for %v", unsent, mark, s.core.outboundMarkAge))
+	default:
+		s.core.outputs.hold(s, unsent)
+	}
+}
+
+func (s *Session) watchOutbound(unsent int, above bool, now time.Time) {
+	if above != s.aboveMark.Load() {
+		s.aboveMarkSince = now
+		s.aboveMark.Store(above)
+	}
+	if unsent > 0 {
+		s.loop.watch(s)
+	} else {
+		s.loop.unwatch(s)
+	}
+}
+
+func (s *Session) closeOutbound(reason string) {
+	s.loop.closedOutbound.Add(1)
+	s.closeOver(reason)
+}
+
+// Buffers of partial frames go back to a pool when they are small: with many busy connections most turns end inside a
+// frame.
+const (
+	partialPooledMin = 1 << 10
+	partialPooledMax = 64 << 10
+)
+
+var partialPools [7]sync.Pool // by power of two, from partialPooledMin to partialPooledMax
+
+const _ = uint(partialPooledMax - partialPooledMin<<(len(partialPools)-1))
+
+func getPartial(size int) []byte {
+	if size > partialPooledMax {
+		return make([]byte, 0, size)
+	}
+	class := partialClass(size)
+	if p, ok := partialPools[class].Get().(*[]byte); ok {
+		return (*p)[:0]
+	}
+	return make([]byte, 0, partialPooledMin<<class)
+}
+
+func putPartial(b []byte) {
+	if c := cap(b); c >= partialPooledMin && c <= partialPooledMax && c&(c-1) == 0 {
+		b = b[:0]
+		partialPools[partialClass(c)].Put(&b)
+	}
+}
+
+func partialClass(size int) int {
+	return bits.Len(uint(max(size, partialPooledMin)-1) / partialPooledMin)
+}

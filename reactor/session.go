@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reactor
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"loopmq/reactor/remoting"
+)
+
+// Session is one connection that speaks remoting. Its methods may be called from any goroutine.
+type Session struct {
+	core          *core
+	conn          Conn // everything goes through it: a TLS layer would be another Conn in its place
+	loop          *Loop
+	id            uint64
+	vip           bool
+	remote, local netip.AddrPort
+	owner         any // of a dialled session: its address's entry in the client
+
+	// Touched by the loop alone.
+	partial             []byte // the beginning of a frame whose end has not come; gnet's own buffer stays empty
+	partialSince        time.Time
+	lastRead, lastWrite time.Time
+	aboveMarkSince      time.Time // zero: unsent output is within the mark
+
+	// Published by the loop.
+	partialSize, outboundSize atomic.Int64
+	aboveMark                 atomic.Bool
+	closing, closed           atomic.Bool
+
+	mu          sync.Mutex // guards the rest of the fields, and is held for no longer than an encode
+	out         *outBuffer // replies that are encoded and not written; nil when there are none
+	loans       []loan     // bodies that go between the bytes of out
+	replies     int
+	flushing    bool // somebody is about to write: the turn, or the loop's list
+	ended       bool
+	closeReason string
+	pending     map[int32]*call
+}
+
+func (s *Session) RemoteAddr() netip.AddrPort { return s.remote }
+func (s *Session) LocalAddr() netip.AddrPort  { return s.local }
+func (s *Session) Loop() *Loop                { return s.loop }
+
+// VIP says that the session came in on one of Addrs[1:], Java's listenPort-2.
+func (s *Session) VIP() bool    { return s.vip }
+func (s *Session) Closed() bool { return s.closed.Load() }
+
+// ID is unique in this process.
+func (s *Session) ID() uint64 { return s.id }
+
+// Writable is false while unsent output is above the connection's mark: produce no pull data then.
+func (s *Session) Writable() bool { return !s.aboveMark.Load() && !s.closing.Load() }
+
+// Close closes the connection; OnSessionClose gets the reason. What came before the call is written, as far as the
+// peer takes it.
+func (s *Session) Close(reason string) {
+	if !s.closing.CompareAndSwap(false, true) {
+		return
+	}
+	s.mu.Lock()
+	s.closeReason = reason
+	s.mu.Unlock()
+	s.conn.Close()
+}
+
+// onTraffic is one turn of this session: all whole frames that are buffered, then one write of what they were answered.
+func (s *Session) onTraffic() {
+	buffered := s.conn.InboundBuffered()
+	if s.closing.Load() {
+		_, _ = s.conn.Discard(buffered)
+		return
+	}
+	now := time.Now()
+	s.lastRead = now
+	s.loop.bytesIn.Add(int64(buffered))
+	s.mu.Lock()
+	s.flushing = true // replies of this turn need not ask to be written
+	s.mu.Unlock()
+	if err := s.readFrames(now); err != nil {
+		s.refuse(err)
+	}
+	s.loop.endTurn()
+	s.flush(now)
+	s.loop.request.Session = nil
+}
+
+// readFrames handles every whole frame and keeps what is left as the beginning of the next.
+func (s *Session) readFrames(now time.Time) error {
+	if whole, err := s.completePartial(now); err != nil || !whole {
+		return err
+	}
+	buffered, err := s.conn.Peek(s.conn.InboundBuffered())
+	if err != nil {
+		return err
+	}
+	rest := buffered
+	total := 0
+	for !s.closing.Load() {
+		if total, err = remoting.FrameLength(rest); err != nil || total == 0 || total > len(rest) {
+			break
+		}
+		if err = s.handle(rest[:total:total], now); err != nil {
+			break
+		}
+		poison(rest[:total])
+		rest = rest[total:]
+	}
+	if err == nil && !s.closing.Load() {
+		s.keepPartial(rest, total, now)
+	} else if err != nil {
+		err = fmt.Errorf("%w (%s)", err, greeting(rest))
+	}
+	_, _ = s.conn.Discard(len(buffered))
+	return err
+}
+
+// completePartial goes on with the frame whose beginning is kept; whole is true when there is none (any more). It reads
+// no more than that frame needs, so each byte is copied a bounded number of times however small the pieces are.
+func (s *Session) completePartial(now time.Time) (whole bool, err error) {
+	if s.partial == nil {
+		return true, nil
+	}
+	for {
+		total, err := remoting.FrameLength(s.partial)
+		if err != nil {
+			return false, fmt.Errorf("%w (%s)", err, greeting(s.partial))
+		}
+		want := total
+		if total == 0 {
+			want = frameLengthSize
+		}
+		if len(s.partial) == total {
+			break
+		}
+		arrived := min(want-len(s.partial), s.conn.InboundBuffered())
+		if arrived == 0 {
+			return false, nil
+		}
+		s.growPartial(arrived, want)
+		n, err := s.conn.Read(s.partial[len(s.partial) : len(s.partial)+arrived])
+		if err != nil {
+			return false, err
+		}
+		s.partial = s.partial[:len(s.partial)+n]
+	}
+	frame := s.partial
+	s.partial = nil
+	err = s.handle(frame, now)
+	poison(frame)
+	putPartial(frame)
+	s.core.partials.hold(s, 0)
+	return err == nil && !s.closing.Load(), err
+}
+
+const frameLengthSize = 4
+
+// keepPartial copies rest, the first bytes of a frame of total bytes (0: not known yet).
+func (s *Session) keepPartial(rest []byte, total int, now time.Time) {
+	if len(rest) == 0 {
+		return
+	}
+	s.partialSince = now
+	s.partial = append(getPartial(min(max(total, frameLengthSize), 2*len(rest))), rest...)
+	s.core.partials.hold(s, cap(s.partial))
+}
+
+// growPartial makes room for n more bytes. The length that the peer announced is not believed: memory follows what has
+// arrived, doubling.
+func (s *Session) growPartial(n, want int) {
+	need := len(s.partial) + n
+	if need <= cap(s.partial) {
+		return
+	}
+	grown := append(getPartial(max(need, min(want, 2*need))), s.partial...)
+	putPartial(s.partial)
+	s.partial = grown
+	s.core.partials.hold(s, cap(grown))
+}
+
+// closeOver closes a connection that is over a limit, with a log line.
+func (s *Session) closeOver(reason string) {
+	if suppressed, ok := s.core.overLimit.allow(time.Now()); ok {
+		s.core.logger.Warn("connection closed: over a limit", "peer", s.remote, "reason", reason, "suppressed", suppressed)
+	}
+	s.Close(reason)
+}
+
+// handle decodes one whole frame and serves it.
+func (s *Session) handle(frame []byte, now time.Time) error {
+	l := s.loop
+	req := &l.request
+	if err := remoting.Decode(frame, &req.Command); err != nil {
+		return err
+	}
+	req.Session, req.ReceivedAt = s, now
+	if req.IsResponse() {
+		s.complete(&req.Command)
+		return nil
+	}
+	l.requests.Add(1)
+	s.core.dispatch(req)
+	return nil
+}
+
+// refuse ends a connection whose peer does not speak the protocol.
+func (s *Session) refuse(err error) {
+	s.loop.protocolErrors.Add(1)
+	if suppressed, ok := s.core.strangers.allow(time.Now()); ok {
+		s.core.logger.Warn("connection closed: protocol error", "peer", s.remote, "error", err, "suppressed", suppressed)
+	}
+	s.Close(err.Error())
+}
+
+// greeting guesses who talks to us in the wrong protocol. This is where TLS would begin, were it offered.
+func greeting(b []byte) string {
+	switch {
+	case len(b) < frameLengthSize:
+		return "first bytes missing"
+	case b[0] == 0x16:
+		return "a TLS client hello; TLS is not offered here"
+	case string(b[:4]) == "PRI ":
+		return "an HTTP/2 client"
+	case string(b[:4]) == "GET ", string(b[:4]) == "POST", string(b[:4]) == "HEAD", string(b[:4]) == "PUT ", string(b[:4]) == "OPTI", string(b[:4]) == "CONN":
+		return "an HTTP client"
+	}
+	return fmt.Sprintf("first bytes %x", b[:min(len(b), 8)])
+}
+
+// checkAge runs once a second.
+func (s *Session) checkAge(now time.Time) {
+	last := s.lastRead
+	if s.lastWrite.After(last) {
+		last = s.lastWrite
+	}
+	switch {
+	case s.closing.Load():
+	case s.partial != nil && now.Sub(s.partialSince) > s.core.partialFrameAgeMax:
+		s.loop.closedPartialAge.Add(1)
+		s.closeOver(fmt.Sprintf("frame not complete after %v", s.core.partialFrameAgeMax))
+	case now.Sub(last) > s.core.idleTimeout:
+		s.loop.closedIdle.Add(1)
+		s.core.logger.Info("connection closed", "peer", s.remote, "reason", "idle", "limit", s.core.idleTimeout)
+		s.Close("idle")
+	}
+}
+
+// end is the last of a session: it gives back what the session holds and says why it closed.
+func (s *Session) end(err error) (reason string) {
+	s.closing.Store(true)
+	s.closed.Store(true)
+	s.mu.Lock()
+	s.ended = true
+	out, loans, pending := s.out, s.loans, s.pending
+	s.out, s.loans, s.pending = nil, nil, nil
+	reason = s.closeReason
+	s.mu.Unlock()
+
+	releaseLoans(s.core.logger, loans)
+	putOut(out)
+	putPartial(s.partial)
+	s.partial = nil
+	s.core.partials.giveBack(s)
+	s.core.outputs.giveBack(s)
+	s.loop.unwatch(s)
+	for _, call := range pending {
+		call.finish(s.core.logger, nil, ErrClosed)
+	}
+	switch {
+	case reason != "":
+		return reason
+	case err == nil:
+		return "closed here"
+	case errors.Is(err, io.EOF):
+		return "closed by peer"
+	}
+	return err.Error()
+}
