@@ -2,15 +2,304 @@
 
 package engine
 
-// ConsumerOffsetManager holds committed offsets by topic@group and queue; consumerOffset.json.
-type ConsumerOffsetManager struct{}
+import (
+	"hash/maphash"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	offsetShards = 64
+	// offsetEntriesMax bounds the queues for which offsets are kept, of all groups together.
+	offsetEntriesMax = 1 << 20
+	// offsetVersionStep is after how many commits the table counts as changed for 5.x slaves. Source: BrokerConfig
+	// (consumerOffsetUpdateVersionStep).
+	offsetVersionStep = 500
+	// offsetKeyBuffer holds any topic@group without the heap.
+	offsetKeyBuffer = 2*groupLengthMax + 16
+)
+
+// ConsumerOffsetManager holds committed offsets by topic@group and queue; consumerOffset.json. All methods but Persist
+// are for loops: memory only, one of 64 locks held for a map operation.
+type ConsumerOffsetManager struct {
+	b      *BrokerController
+	file   *tableFile
+	seed   maphash.Seed
+	shards [offsetShards]offsetShard
+
+	entries   atomic.Int64 // queues with an offset
+	commits   atomic.Int64
+	fullOnce  sync.Once
+	startedAt int64
+}
+
+type offsetShard struct {
+	mu     sync.Mutex
+	tables map[string]map[int32]int64 // topic@group → queue → offset
+}
+
+// newConsumerOffsetManager loads consumerOffset.json.
+func newConsumerOffsetManager(b *BrokerController) (*ConsumerOffsetManager, error) {
+	m := &ConsumerOffsetManager{
+		b: b, file: b.tableFile("consumerOffset.json"), seed: maphash.MakeSeed(), startedAt: time.Now().UnixMilli(),
+	}
+	for i := range m.shards {
+		m.shards[i].tables = make(map[string]map[int32]int64)
+	}
+	_, err := m.file.load(func(data []byte) error {
+		tables, err := readOffsetTables(data)
+		if err != nil {
+			return err
+		}
+		for key, table := range tables {
+			m.shard([]byte(key)).tables[key] = table
+			m.entries.Add(int64(len(table)))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+func (m *ConsumerOffsetManager) shard(key []byte) *offsetShard {
+	return &m.shards[maphash.Bytes(m.seed, key)%offsetShards]
+}
+
+// offsetKey builds topic@group in buf. Source: ConsumerOffsetManager (TOPIC_GROUP_SEPARATOR).
+func offsetKey[T ~string | ~[]byte](buf []byte, topic, group T) []byte {
+	buf = append(buf[:0], topic...)
+	buf = append(buf, '@')
+	return append(buf, group...)
+}
+
+// splitOffsetKey is the way back; ok is false for a key that no topic and group made.
+func splitOffsetKey(key string) (topic, group string, ok bool) {
+	topic, group, ok = strings.Cut(key, "@")
+	return topic, group, ok && topic != "" && group != "" && !strings.Contains(group, "@")
+}
 
 // Query returns -1 when nothing is stored.
-func (m *ConsumerOffsetManager) Query(group, topic string, queueID int32) int64            { return -1 }
-func (m *ConsumerOffsetManager) Commit(group, topic string, queueID int32, offset int64)   {}
-func (m *ConsumerOffsetManager) CommitBytes(group, topic []byte, queueID int32, off int64) {} // no allocation when known
-func (m *ConsumerOffsetManager) TopicsOf(group string) []string                            { return nil }
-func (m *ConsumerOffsetManager) GroupsOf(topic string) []string                            { return nil }
-func (m *ConsumerOffsetManager) RemoveGroup(group string)                                  {}
-func (m *ConsumerOffsetManager) RemoveTopic(topic string)                                  {}
-func (m *ConsumerOffsetManager) Persist() error                                            { return nil }
+func (m *ConsumerOffsetManager) Query(group, topic string, queueID int32) int64 {
+	var buf [offsetKeyBuffer]byte
+	return m.query(offsetKey(buf[:], topic, group), queueID)
+}
+
+// QueryBytes is Query for names in a frame.
+func (m *ConsumerOffsetManager) QueryBytes(group, topic []byte, queueID int32) int64 {
+	var buf [offsetKeyBuffer]byte
+	return m.query(offsetKey(buf[:], topic, group), queueID)
+}
+
+func (m *ConsumerOffsetManager) query(key []byte, queueID int32) int64 {
+	s := m.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if offset, ok := s.tables[string(key)][queueID]; ok {
+		return offset
+	}
+	return -1
+}
+
+// Commit stores an offset, backwards too: resets do that. What no topic, group or queue can be called is dropped, as
+// are new queues at the table's limit.
+func (m *ConsumerOffsetManager) Commit(group, topic string, queueID int32, offset int64) {
+	if checkGroupName(group) == nil && checkTableTopicName(topic) == nil {
+		var buf [offsetKeyBuffer]byte
+		m.commit(offsetKey(buf[:], topic, group), queueID, offset)
+	}
+}
+
+// CommitBytes is Commit for names in a frame; without allocation when the queue is known.
+func (m *ConsumerOffsetManager) CommitBytes(group, topic []byte, queueID int32, offset int64) {
+	if checkGroupName(group) == nil && len(topic) > 0 && len(topic) <= derivedTopicLengthMax && nameBytes(topic) {
+		var buf [offsetKeyBuffer]byte
+		m.commit(offsetKey(buf[:], topic, group), queueID, offset)
+	}
+}
+
+func (m *ConsumerOffsetManager) commit(key []byte, queueID int32, offset int64) {
+	if queueID < 0 || offset < 0 {
+		return
+	}
+	s := m.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	table := s.tables[string(key)]
+	if _, known := table[queueID]; !known {
+		if m.entries.Add(1) > offsetEntriesMax {
+			m.entries.Add(-1)
+			m.fullOnce.Do(func() {
+				m.b.logger.Error("offsets of further queues are not kept", "limit", offsetEntriesMax, "key", string(key))
+			})
+			return
+		}
+		if table == nil {
+			table = make(map[int32]int64)
+			s.tables[string(key)] = table
+		}
+	}
+	table[queueID] = offset
+	m.commits.Add(1)
+}
+
+// OffsetsOf returns a copy of the offsets of one group on one topic.
+func (m *ConsumerOffsetManager) OffsetsOf(group, topic string) map[int32]int64 {
+	var buf [offsetKeyBuffer]byte
+	key := offsetKey(buf[:], topic, group)
+	s := m.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.tables[string(key)])
+}
+
+// Clone copies all offsets of one group on topic to another. Source: ConsumerOffsetManager#cloneOffset.
+func (m *ConsumerOffsetManager) Clone(srcGroup, destGroup, topic string) {
+	for queueID, offset := range m.OffsetsOf(srcGroup, topic) {
+		m.Commit(destGroup, topic, queueID, offset)
+	}
+}
+
+// TopicsOf are the topics on which group has offsets, sorted.
+func (m *ConsumerOffsetManager) TopicsOf(group string) []string {
+	return m.names(func(topic, g string) (string, bool) { return topic, g == group })
+}
+
+// GroupsOf are the groups with offsets on topic, sorted.
+func (m *ConsumerOffsetManager) GroupsOf(topic string) []string {
+	return m.names(func(t, group string) (string, bool) { return group, t == topic })
+}
+
+func (m *ConsumerOffsetManager) names(want func(topic, group string) (string, bool)) (names []string) {
+	for i := range m.shards {
+		s := &m.shards[i]
+		s.mu.Lock()
+		for key := range s.tables {
+			if topic, group, ok := splitOffsetKey(key); ok {
+				if name, ok := want(topic, group); ok {
+					names = append(names, name)
+				}
+			}
+		}
+		s.mu.Unlock()
+	}
+	slices.Sort(names)
+	return names
+}
+
+// RemoveGroup forgets all offsets of group.
+func (m *ConsumerOffsetManager) RemoveGroup(group string) {
+	m.remove(func(_, g string) bool { return g == group })
+}
+
+// RemoveTopic forgets all offsets on topic, so that one of that name created later starts afresh. (4.x keeps them, and
+// consumers of the new topic begin beyond its end.)
+func (m *ConsumerOffsetManager) RemoveTopic(topic string) {
+	m.remove(func(t, _ string) bool { return t == topic })
+}
+
+func (m *ConsumerOffsetManager) remove(gone func(topic, group string) bool) {
+	for i := range m.shards {
+		s := &m.shards[i]
+		s.mu.Lock()
+		for key, table := range s.tables {
+			if topic, group, ok := splitOffsetKey(key); ok && gone(topic, group) {
+				delete(s.tables, key)
+				m.entries.Add(-int64(len(table)))
+				m.commits.Add(1)
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
+// Persist writes the table, if it changed. It copies one shard at a time, so a commit waits for a 64th of the table.
+func (m *ConsumerOffsetManager) Persist() error {
+	w := jsonWriter{pretty: true}
+	m.writeTo(&w, false)
+	return m.file.save(w.b)
+}
+
+// encode is code 43's body.
+func (m *ConsumerOffsetManager) encode() []byte {
+	var w jsonWriter
+	m.writeTo(&w, true)
+	return w.b
+}
+
+func (m *ConsumerOffsetManager) snapshot() map[string]map[int32]int64 {
+	tables := make(map[string]map[int32]int64)
+	for i := range m.shards {
+		s := &m.shards[i]
+		s.mu.Lock()
+		for key, table := range s.tables {
+			tables[key] = maps.Clone(table)
+		}
+		s.mu.Unlock()
+	}
+	return tables
+}
+
+func (m *ConsumerOffsetManager) writeTo(w *jsonWriter, version bool) {
+	tables := m.snapshot()
+	w.beginObject()
+	if version { // a 5.x slave expects one; a 4.x one ignores it
+		w.key("dataVersion")
+		DataVersion{Timestamp: m.startedAt, Counter: m.commits.Load() / offsetVersionStep}.writeTo(w)
+	}
+	w.key("offsetTable")
+	w.beginObject()
+	for _, key := range slices.Sorted(maps.Keys(tables)) {
+		w.key(key)
+		writeIntMap(w, tables[key])
+	}
+	w.endObject()
+	w.endObject()
+}
+
+// writeIntMap writes {0:5,1:7}.
+func writeIntMap(w *jsonWriter, m map[int32]int64) {
+	w.beginObject()
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		w.intKey(int64(k))
+		w.int(m[k])
+	}
+	w.endObject()
+}
+
+func (r *jsonReader) readIntMap() (map[int32]int64, error) {
+	m := make(map[int32]int64)
+	err := r.object(func(key []byte) error {
+		k, err := newJSONReader(key).int32()
+		if err != nil {
+			return err
+		}
+		m[k], err = r.int64()
+		return err
+	})
+	return m, err
+}
+
+func readOffsetTables(data []byte) (map[string]map[int32]int64, error) {
+	tables := make(map[string]map[int32]int64)
+	r := newJSONReader(data)
+	err := r.object(func(key []byte) error {
+		if string(key) != "offsetTable" {
+			return r.skip()
+		}
+		return r.object(func(key []byte) (err error) {
+			name := string(key)
+			tables[name], err = r.readIntMap()
+			return err
+		})
+	})
+	if err == nil {
+		err = r.end()
+	}
+	return tables, err
+}

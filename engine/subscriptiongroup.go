@@ -196,6 +196,16 @@ func (m *SubscriptionGroupManager) All() (map[string]*SubscriptionGroupConfig, D
 	return m.table.all()
 }
 
+// Names are all groups, sorted.
+func (m *SubscriptionGroupManager) Names() (names []string) {
+	m.table.entries.each(func(name string, _ *SubscriptionGroupConfig) bool {
+		names = append(names, name)
+		return true
+	})
+	slices.Sort(names)
+	return names
+}
+
 // Persist writes what event loops have put and the file does not hold yet.
 func (m *SubscriptionGroupManager) Persist() error { return m.table.persist() }
 

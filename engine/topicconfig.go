@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-
-	"loopmq/storage/message"
 )
 
 // Permissions of a topic or broker. Source: PermName.
@@ -377,6 +375,3 @@ func readTopicTable(data []byte) (topics map[string]*TopicConfig, version DataVe
 	}
 	return topics, version, err
 }
-
-// storable says whether records of topic can be written.
-func storable(topic string) bool { return len(topic) <= message.TopicLengthMax }

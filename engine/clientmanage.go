@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"fmt"
+	"time"
+
+	"loopmq/reactor"
+	"loopmq/reactor/remoting"
+)
+
+const (
+	// loopBodyMax bounds JSON bodies that are parsed on an event loop: 4 MiB is thousands of subscriptions or queues, and
+	// some ten milliseconds.
+	loopBodyMax = 4 << 20
+	// clientIDLengthMax bounds client ids, which are kept, compared and sent to other clients.
+	clientIDLengthMax = 1024
+	// tagsMax bounds the tags of one subscription.
+	tagsMax = 10_000
+)
+
+// ClientManageProcessor serves heartbeats, goodbyes and the check of a client's filter, on the loop: memory only, no
+// outside call, no file. What a heartbeat creates is written and registered later (apache/rocketmq#7870).
+// Source: ClientManageProcessor.
+type ClientManageProcessor struct{ b *BrokerController }
+
+// Process serves 34, 35 and 46.
+func (p *ClientManageProcessor) Process(req *reactor.Request) {
+	var a answer
+	switch req.Code {
+	case remoting.HeartBeat:
+		a = p.heartBeat(req)
+	case remoting.UnregisterClient:
+		a = p.unregister(req)
+	case remoting.CheckClientConfig:
+		a = p.checkConfig(req)
+	default:
+		a = refused(remoting.RequestCodeNotSupported, fmt.Sprintf(" request type %d not supported", req.Code))
+	}
+	a.reply(req.ReplyTo())
+}
+
+// heartbeatData is a heartbeat's body. Source: HeartbeatData.
+type heartbeatData struct {
+	clientID   string
+	producers  []string
+	consumers  []*consumerData
+	unitGroups map[string]bool
+	withoutSub bool
+}
+
+func readHeartbeat(body []byte) (h heartbeatData, err error) {
+	if len(body) > loopBodyMax {
+		return h, fmt.Errorf("a heartbeat of %d bytes, more than %d", len(body), loopBodyMax)
+	}
+	r := newJSONReader(body)
+	err = r.object(func(key []byte) (err error) {
+		switch string(key) {
+		case "clientID":
+			h.clientID, err = r.text()
+		case "withoutSub":
+			h.withoutSub, err = r.bool()
+		case "producerDataSet":
+			err = r.array(func() error { return h.readProducer(r) })
+		case "consumerDataSet":
+			err = r.array(func() error { return h.readConsumer(r) })
+		default:
+			err = r.skip()
+		}
+		return err
+	})
+	if err == nil {
+		err = r.end()
+	}
+	if err == nil && (h.clientID == "" || len(h.clientID) > clientIDLengthMax) {
+		err = fmt.Errorf("a heartbeat's clientID has 1 to %d bytes, not %d", clientIDLengthMax, len(h.clientID))
+	}
+	for _, c := range h.consumers {
+		c.withoutSub = h.withoutSub
+	}
+	return h, err
+}
+
+func (h *heartbeatData) readProducer(r *jsonReader) error {
+	group := ""
+	err := r.object(func(key []byte) (err error) {
+		if string(key) == "groupName" {
+			group, err = r.text()
+			return err
+		}
+		return r.skip()
+	})
+	if err == nil {
+		err = checkGroupName(group)
+	}
+	if err == nil && len(h.producers) >= sessionGroupsMax {
+		err = errSessionGroups
+	}
+	h.producers = append(h.producers, group)
+	return err
+}
+
+func (h *heartbeatData) readConsumer(r *jsonReader) error {
+	c := &consumerData{subscriptions: make(map[string]*SubscriptionData)}
+	unit := false
+	err := r.object(func(key []byte) (err error) {
+		switch string(key) {
+		case "groupName":
+			c.group, err = r.text()
+		case "consumeType":
+			c.consumeType, err = r.enum()
+		case "messageModel":
+			c.messageModel, err = r.enum()
+		case "consumeFromWhere":
+			c.consumeFromWhere, err = r.enum()
+		case "unitMode":
+			unit, err = r.bool()
+		case "subscriptionDataSet":
+			err = r.array(func() error {
+				sub, err := r.readSubscription()
+				if err == nil && len(c.subscriptions) >= groupSubscriptionsMax {
+					err = fmt.Errorf("group %s subscribes to more than %d topics", c.group, groupSubscriptionsMax)
+				}
+				c.subscriptions[sub.Topic] = sub
+				return err
+			})
+		default:
+			err = r.skip()
+		}
+		return err
+	})
+	if err == nil {
+		err = checkGroupName(c.group)
+	}
+	if err == nil && len(h.consumers) >= sessionGroupsMax {
+		err = errSessionGroups
+	}
+	h.consumers = append(h.consumers, c)
+	if unit {
+		if h.unitGroups == nil {
+			h.unitGroups = make(map[string]bool)
+		}
+		h.unitGroups[c.group] = true
+	}
+	return err
+}
+
+// enum reads the name of a Java constant; tools parse it back, so what is no name is refused.
+func (r *jsonReader) enum() (string, error) {
+	const enumLengthMax = 64
+	s, err := r.text()
+	if err == nil && (len(s) > enumLengthMax || !nameBytes(s)) {
+		err = r.fail("want the name of a constant")
+	}
+	return s, err
+}
+
+func (r *jsonReader) readSubscription() (*SubscriptionData, error) {
+	s := new(SubscriptionData)
+	err := r.object(func(key []byte) (err error) {
+		switch string(key) {
+		case "topic":
+			s.Topic, err = r.text()
+		case "subString":
+			s.SubString, err = r.text()
+		case "tagsSet":
+			s.TagsSet, err = r.strings(tagsMax)
+		case "codeSet":
+			s.CodeSet = make(map[int32]struct{})
+			err = r.array(func() error {
+				code, err := r.int32()
+				s.CodeSet[code] = struct{}{}
+				return err
+			})
+		case "subVersion":
+			s.SubVersion, err = r.int64()
+		case "expressionType":
+			s.ExpressionType, err = r.enum()
+		case "classFilterMode":
+			s.ClassFilterMode, err = r.bool()
+		default:
+			err = r.skip()
+		}
+		return err
+	})
+	if err == nil {
+		err = checkTableTopicName(s.Topic)
+	}
+	return s, err
+}
+
+// heartBeat follows ClientManageProcessor#heartBeat.
+func (p *ClientManageProcessor) heartBeat(req *reactor.Request) answer {
+	h, err := readHeartbeat(req.Body)
+	if err != nil {
+		return refused(remoting.SystemError, err.Error())
+	}
+	now := time.Now()
+	for _, data := range h.consumers {
+		if err := p.registerConsumer(req, &h, data, now); err != nil {
+			return refused(remoting.SystemError, err.Error())
+		}
+	}
+	for _, group := range h.producers {
+		client := newClientChannelInfo(req.Session, h.clientID, req.Language, req.Version, now)
+		if err := p.b.producers.Register(client, group); err != nil {
+			return refused(remoting.SystemError, err.Error())
+		}
+	}
+	return answer{}
+}
+
+func (p *ClientManageProcessor) registerConsumer(req *reactor.Request, h *heartbeatData, data *consumerData, now time.Time) error {
+	if group := p.b.groups.FindOrCreate(data.group); group != nil {
+		var sysFlag int32
+		if h.unitGroups[data.group] {
+			sysFlag = topicSysFlagUnitSub
+		}
+		p.b.topics.createSoon(retryTopicOf(data.group), group.RetryQueueNums, PermRead|PermWrite, sysFlag)
+	}
+	client := newClientChannelInfo(req.Session, h.clientID, req.Language, req.Version, now)
+	info, changed, err := p.b.consumers.Register(client, data)
+	if err != nil {
+		return err
+	}
+	if changed {
+		p.b.logger.Debug("consumer group changed", "group", data.group, "client", h.clientID, "peer", req.Session.RemoteAddr(), "clients", len(info.Channels))
+		p.b.notifyConsumers(info)
+	}
+	return nil
+}
+
+// topicSysFlagUnitSub marks a topic that groups of units subscribe to. Source: TopicSysFlag.
+const topicSysFlagUnitSub = 2
+
+// notifyConsumers tells all clients of a group that its members or topics changed.
+// Source: DefaultConsumerIdsChangeListener, Broker2Client#notifyConsumerIdsChanged.
+func (b *BrokerController) notifyConsumers(info *ConsumerGroupInfo) {
+	if !b.Config().NotifyConsumerIdsChangedEnable {
+		return
+	}
+	if group := b.groups.Get(info.GroupName); group != nil && !group.NotifyConsumerIdsChangedEnable {
+		return
+	}
+	for _, c := range info.Channels {
+		push := newResponse(remoting.NotifyConsumerIDsChanged)
+		push.Ext.Add("consumerGroup", info.GroupName)
+		if err := c.Session.InvokeOneway(push); err != nil {
+			b.logger.Debug("change of a group not pushed", "group", info.GroupName, "client", c.ClientID, "err", err)
+		}
+		putResponse(push)
+	}
+}
+
+// unregister follows ClientManageProcessor#unregisterClient.
+func (p *ClientManageProcessor) unregister(req *reactor.Request) answer {
+	if group := req.Ext.String("producerGroup"); group != "" {
+		p.b.producers.Unregister(req.Session, group)
+	}
+	if group := req.Ext.String("consumerGroup"); group != "" {
+		if left := p.b.consumers.Unregister(req.Session, group); left != nil {
+			p.b.notifyConsumers(left)
+		}
+	}
+	return answer{}
+}
+
+// checkConfig follows ClientManageProcessor#checkClientConfig for a broker without SQL92.
+func (p *ClientManageProcessor) checkConfig(req *reactor.Request) answer {
+	if len(req.Body) > loopBodyMax {
+		return refused(remoting.SystemError, fmt.Sprintf("a body of %d bytes, more than %d", len(req.Body), loopBodyMax))
+	}
+	expressionType := ""
+	r := newJSONReader(req.Body)
+	err := r.object(func(key []byte) error {
+		if string(key) != "subscriptionData" {
+			return r.skip()
+		}
+		return r.object(func(key []byte) (err error) {
+			if string(key) == "expressionType" {
+				expressionType, err = r.text()
+				return err
+			}
+			return r.skip()
+		})
+	})
+	if err != nil {
+		return refused(remoting.SystemError, err.Error())
+	}
+	if !isTagType(expressionType) {
+		return refused(remoting.SystemError, remarkNoSQL92)
+	}
+	return answer{}
+}
+
+// sessionClosed drops a client at once when its connection ends, and tells the rest of its groups.
+// Source: ClientHousekeepingService#onChannelClose.
+func (b *BrokerController) sessionClosed(session *reactor.Session) {
+	for _, left := range b.consumers.SessionClosed(session) {
+		b.notifyConsumers(left)
+	}
+	b.producers.SessionClosed(session)
+}
+
+// expireClients closes the connections of clients that sent no heartbeat for two minutes, and frees locks that nobody
+// renewed. Source: ClientHousekeepingService#scanExceptionChannel.
+func (b *BrokerController) expireClients(now time.Time) {
+	for _, session := range append(b.consumers.Expired(now), b.producers.Expired(now)...) {
+		b.logger.Warn("client closed: no heartbeat", "peer", session.RemoteAddr(), "limit", channelExpiredTimeout)
+		session.Close("no heartbeat for " + channelExpiredTimeout.String())
+	}
+	b.locks.Expire(now)
+}
