@@ -3,7 +3,15 @@
 package storage
 
 import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
 	"log/slog"
+	"path/filepath"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"loopmq/storage/vfs"
@@ -11,8 +19,37 @@ import (
 
 // MessageStore is everything on disk: CommitLog, ConsumeQueues, index, checkpoint, with the services that write,
 // flush, dispatch and delete. Open recovers, Start runs the services, Close stops them in order.
+//
+// Lock order: configMu and the locks of the parts are never held together with each other.
 type MessageStore struct {
-	log *CommitLog
+	fs       vfs.FS
+	logger   *slog.Logger
+	listener EventListener
+	retained func() (PhyOffset, bool)
+
+	config   atomic.Pointer[Config]
+	configMu sync.Mutex // guards swapping config
+
+	lock       io.Closer
+	flags      *RunningFlags
+	checkpoint *StoreCheckpoint
+	log        *CommitLog
+	queues     *consumeQueueStore
+	index      *indexService
+	dispatcher *dispatcher
+	reput      *ReputMessageService
+	flushQueue *FlushConsumeQueueService
+	cleaner    *cleanService
+
+	physicalMemory int64 // bytes: of the machine, or of the cgroup's limit
+	openHalf       bool  // found at the start
+	started        bool
+	counters       storeCounters
+}
+
+// storeCounters feed Stats.
+type storeCounters struct {
+	getFound, getMiss, getTransferred atomic.Int64
 }
 
 // EventListener is told of notable happenings. Any field may be nil. Functions must not block.
@@ -52,135 +89,212 @@ type Options struct {
 }
 
 // Open locks the store directory, loads and recovers it. The result serves reads; puts need Start.
-func Open(cfg Config, opts Options) (*MessageStore, error) { return nil, nil }
+func Open(cfg Config, opts Options) (*MessageStore, error) {
+	cfg.EnsureDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	s := &MessageStore{fs: opts.FS, logger: opts.Logger, listener: opts.Listener, retained: opts.MinRetained, flags: &RunningFlags{}}
+	if s.fs == nil {
+		s.fs = vfs.OS{}
+	}
+	if s.logger == nil {
+		s.logger = slog.Default()
+	}
+	s.config.Store(&cfg)
+	s.physicalMemory = physicalMemory()
+	if err := s.open(); err != nil {
+		return nil, errors.Join(err, s.closeFiles())
+	}
+	return s, nil
+}
+
+func (s *MessageStore) open() (err error) {
+	defer restoreFaults(debug.SetPanicOnFault(true))
+	defer catchFault(&err)
+	c := s.Config()
+	if err := s.fs.MkdirAll(c.StorePathRootDir); err != nil {
+		return fmt.Errorf("make %q: %w", c.StorePathRootDir, err)
+	}
+	if s.lock, err = s.fs.Lock(filepath.Join(c.StorePathRootDir, "lock")); err != nil {
+		return fmt.Errorf("the store is in use: %w", err)
+	}
+	clean, err := s.endedClean()
+	if err != nil {
+		return err
+	}
+	if err := s.load(c); err != nil {
+		return err
+	}
+	return s.recover(clean)
+}
+
+// endedClean says whether the last run removed its abort file.
+func (s *MessageStore) endedClean() (bool, error) {
+	_, err := s.fs.Stat(s.abortPath())
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	return false, err
+}
+
+func (s *MessageStore) abortPath() string {
+	return filepath.Join(s.Config().StorePathRootDir, "abort")
+}
+
+// load makes the parts of the store and maps their files.
+func (s *MessageStore) load(c *Config) (err error) {
+	root := c.StorePathRootDir
+	if s.checkpoint, err = openCheckpoint(s.fs, filepath.Join(root, "checkpoint")); err != nil {
+		return fmt.Errorf("open checkpoint: %w", err)
+	}
+	if s.log, err = newCommitLog(s.fs, c.StorePathCommitLog, s.Config, s.flags, s.listener, s.logger); err != nil {
+		return err
+	}
+	s.queues = newConsumeQueueStore(s.fs, filepath.Join(root, "consumequeue"), c.MappedFileSizeConsumeQueue, s.logger)
+	if err := s.queues.load(); err != nil {
+		return err
+	}
+	s.index = newIndexService(s.fs, filepath.Join(root, "index"), c.MaxHashSlotNum, c.MaxIndexNum, s.logger)
+	if err := s.index.load(); err != nil {
+		return err
+	}
+	s.dispatcher = &dispatcher{queues: s.queues, index: s.index, config: s.Config, logger: s.logger}
+	s.reput = newReputMessageService(s.log.queue, s.dispatcher, s.Config, s.listener.MessageArriving, s.log.latch, s.logger)
+	s.log.wakeReput = s.reput.wrote
+	s.flushQueue = newFlushConsumeQueueService(s)
+	s.cleaner = newCleanService(s)
+	return nil
+}
 
 // Start begins the services, writes the abort file, and accepts puts (on a slave: AppendToCommitLog).
-// It returns when dispatch has caught up with the log.
-func (s *MessageStore) Start() error { return nil }
+// It returns when dispatch has caught up with the log; recovery has seen to that.
+func (s *MessageStore) Start() error {
+	// Before the first byte is written: whatever happens from now on, the next start must look closely.
+	if err := s.fs.WriteFile(s.abortPath(), nil); err != nil {
+		return fmt.Errorf("write abort file: %w", err)
+	}
+	s.started = true
+	s.reput.start()
+	s.flushQueue.start()
+	s.cleaner.start()
+	return s.log.start()
+}
 
 // Close drains and stops: no new puts, waiters ended, last flush, checkpoint, unmap, abort removed if all is in order.
 // Callers have stopped everything that borrows from the store first.
-func (s *MessageStore) Close() error { return nil }
+func (s *MessageStore) Close() error {
+	var errs []error
+	if s.started {
+		s.cleaner.stop()
+		s.log.stop()
+		s.reput.stop()
+		s.flushQueue.stop()
+		if err := s.flushQueue.flushAll(); err != nil {
+			s.log.latch(err)
+			errs = append(errs, err)
+		}
+		errs = append(errs, s.removeAbort())
+	}
+	return errors.Join(append(errs, s.closeFiles())...)
+}
+
+// removeAbort says that the store was left in order, if it was: all on disk, all dispatched.
+// Source: DefaultMessageStore#shutdown.
+func (s *MessageStore) removeAbort() error {
+	if s.flags.latched() || s.DispatchBehindBytes() > 0 || s.RemainHowManyToFlush() > 0 {
+		s.logger.Warn("the store was not left in order, the next start recovers it",
+			"latched", s.flags.latchedCause(), "behind", s.DispatchBehindBytes(), "unflushed", s.RemainHowManyToFlush())
+		return nil
+	}
+	if err := s.fs.Remove(s.abortPath()); err != nil {
+		return fmt.Errorf("remove abort file: %w", err)
+	}
+	return s.fs.SyncDir(s.Config().StorePathRootDir)
+}
+
+// closeFiles gives back what open took, also what it took before it failed.
+func (s *MessageStore) closeFiles() error {
+	var errs []error
+	held := 0
+	if s.queues != nil {
+		held += s.queues.close()
+	}
+	if s.index != nil {
+		held += s.index.close()
+	}
+	if s.log != nil {
+		held += s.log.close()
+	}
+	if held > 0 {
+		s.logger.Error("files are still lent, their mappings stay", "files", held)
+	}
+	if s.checkpoint != nil {
+		errs = append(errs, s.checkpoint.close())
+	}
+	if s.lock != nil {
+		errs = append(errs, s.lock.Close())
+	}
+	return errors.Join(errs...)
+}
 
 // Config returns the settings now in force. The result is shared: read only.
-func (s *MessageStore) Config() *Config { return nil }
+func (s *MessageStore) Config() *Config { return s.config.Load() }
 
 // UpdateConfig applies change to a copy, validates it and swaps it in.
-func (s *MessageStore) UpdateConfig(change func(*Config)) error { return nil }
-
-// LookMessageByOffset borrows the one record that starts at offset, after checking that one does.
-func (s *MessageStore) LookMessageByOffset(offset PhyOffset) (SelectMappedBufferResult, error) {
-	return SelectMappedBufferResult{}, nil
-}
-
-// MessageFilter decides what a pull gets. MatchConsumeQueue sees the tags code alone; MatchCommitLog, asked after it,
-// sees the record (nil filter: all).
-type MessageFilter interface {
-	MatchConsumeQueue(tagsCode int64) bool
-	MatchCommitLog(record []byte) bool
-}
-
-// GetMessageStatus is the inner outcome of a pull. Source: GetMessageStatus.
-type GetMessageStatus int32
-
-const (
-	Found GetMessageStatus = iota
-	NoMatchedMessage
-	MessageWasRemoving
-	OffsetFoundNull
-	OffsetOverflowBadly
-	OffsetOverflowOne
-	OffsetTooSmall
-	NoMatchedLogicQueue
-	NoMessageInQueue
-)
-
-// GetMessageResult holds loans: the caller calls Release once.
-type GetMessageResult struct {
-	Status                  GetMessageStatus
-	NextBeginOffset         QueueOffset
-	MinOffset, MaxOffset    QueueOffset
-	Buffers                 []SelectMappedBufferResult // adjacent records may share one
-	BufferTotalSize         int
-	MsgCount                int
-	SuggestPullingFromSlave bool
-	// Cold is set when some record is farther from the log's end than the in-memory share.
-	Cold bool
-}
-
-// Release gives all loans back; safe to call twice.
-func (r *GetMessageResult) Release() {}
-
-// GetMessage reads up to maxMsgNums messages of a queue from offset. result is reused if not nil.
-// Source: DefaultMessageStore#getMessage.
-func (s *MessageStore) GetMessage(topic string, queueID int32, offset QueueOffset, maxMsgNums int, filter MessageFilter, result *GetMessageResult) *GetMessageResult {
+func (s *MessageStore) UpdateConfig(change func(*Config)) error {
+	s.configMu.Lock()
+	defer s.configMu.Unlock()
+	next := *s.Config()
+	change(&next)
+	next.EnsureDefaults()
+	if err := next.Validate(); err != nil {
+		return err
+	}
+	s.config.Store(&next)
 	return nil
 }
 
-// IsCold says whether a pull at this queue offset would touch records beyond the in-memory share, from memory alone.
-func (s *MessageStore) IsCold(topic string, queueID int32, offset QueueOffset) bool { return false }
+// MinPhyOffset is the first byte of the log.
+func (s *MessageStore) MinPhyOffset() PhyOffset { return s.log.minOffset() }
 
-// QueueOffsets are the bounds of a queue; ok is false when there is none.
-func (s *MessageStore) QueueOffsets(topic string, queueID int32) (min, max QueueOffset, ok bool) {
-	return 0, 0, false
+// MaxPhyOffset is the end of readable bytes.
+func (s *MessageStore) MaxPhyOffset() PhyOffset { return s.log.maxOffset() }
+
+// FlushedWhere is the end of durable bytes.
+func (s *MessageStore) FlushedWhere() PhyOffset {
+	return PhyOffset(s.log.queue.flushedWhere.Load())
 }
 
-// OffsetByTime follows 5.x's lower (first with store time >= ms, past the end: max) when upper is false, upper otherwise.
-func (s *MessageStore) OffsetByTime(topic string, queueID int32, ms int64, upper bool) QueueOffset {
-	return 0
+// DispatchBehindBytes is how many readable bytes are not in queues and index yet.
+func (s *MessageStore) DispatchBehindBytes() int64 { return s.reput.behind() }
+
+// RemainHowManyToFlush is how many readable bytes are not durable yet.
+func (s *MessageStore) RemainHowManyToFlush() int64 { return s.log.queue.remainHowManyToFlush() }
+
+// RemainHowManyToCommit is how many appended bytes the transient pool still holds, 0 without it.
+func (s *MessageStore) RemainHowManyToCommit() int64 {
+	if s.log.pool == nil {
+		return 0
+	}
+	return s.log.queue.remainHowManyToCommit()
 }
-
-// MessageStoreTime is the store time of the message at a queue offset, -1 if there is none.
-func (s *MessageStore) MessageStoreTime(topic string, queueID int32, offset QueueOffset) int64 {
-	return -1
-}
-
-// EarliestMessageTime is the store time of the first message of the log, -1 if empty.
-func (s *MessageStore) EarliestMessageTime() int64 { return -1 }
-
-// ConsumeQueueUnit is one entry of a ConsumeQueue.
-type ConsumeQueueUnit struct {
-	Offset   PhyOffset
-	Size     int32
-	TagsCode int64
-}
-
-// ConsumeQueueUnits calls f for up to max units from offset until f returns false; it returns how many f saw.
-func (s *MessageStore) ConsumeQueueUnits(topic string, queueID int32, offset QueueOffset, max int, f func(QueueOffset, ConsumeQueueUnit) bool) int {
-	return 0
-}
-
-// QueryMessageResult holds loans of the records found by key.
-type QueryMessageResult struct {
-	Buffers                  []SelectMappedBufferResult
-	IndexLastUpdateTimestamp int64
-	IndexLastUpdatePhyOffset PhyOffset
-}
-
-// Release gives all loans back.
-func (r *QueryMessageResult) Release() {}
-
-// QueryMessage looks a key up in the index. Hash collisions are filtered. Source: DefaultMessageStore#queryMessage.
-func (s *MessageStore) QueryMessage(topic, key string, maxNum int, begin, end int64) *QueryMessageResult {
-	return nil
-}
-
-func (s *MessageStore) MinPhyOffset() PhyOffset      { return 0 }
-func (s *MessageStore) MaxPhyOffset() PhyOffset      { return 0 } // end of readable bytes
-func (s *MessageStore) FlushedWhere() PhyOffset      { return 0 }
-func (s *MessageStore) DispatchBehindBytes() int64   { return 0 }
-func (s *MessageStore) RemainHowManyToFlush() int64  { return 0 }
-func (s *MessageStore) RemainHowManyToCommit() int64 { return 0 }
 
 // Topics are the topics that have ConsumeQueues, with their queue ids.
-func (s *MessageStore) Topics() map[string][]int32 { return nil }
+func (s *MessageStore) Topics() map[string][]int32 { return s.queues.topicQueues() }
 
-// DeleteTopic retires the ConsumeQueues of a topic; late readers and writers get "gone".
-func (s *MessageStore) DeleteTopic(topic string) error { return nil }
+// DeleteTopic retires the ConsumeQueues of a topic; late readers and writers get "gone" (apache/rocketmq#8405). Its
+// records stay in the log; messages sent to the topic later begin at offset 0.
+// Source: DefaultMessageStore#deleteTopics.
+func (s *MessageStore) DeleteTopic(topic string) error {
+	// First the offsets: a message that is appended in between belongs to the new queue already.
+	s.log.removeTopic(topic)
+	return s.queues.deleteTopic(topic)
+}
 
 // DeleteExpiredFiles starts the manual clean-up (code 329), CleanExpiredConsumeQueue that of queues (306).
-func (s *MessageStore) DeleteExpiredFiles()       {}
-func (s *MessageStore) CleanExpiredConsumeQueue() {}
+func (s *MessageStore) DeleteExpiredFiles()       { s.cleaner.deleteManually() }
+func (s *MessageStore) CleanExpiredConsumeQueue() { s.cleaner.cleanQueues() }
 
 // Stats is a snapshot of the store's own counters.
 type Stats struct {
@@ -201,4 +315,15 @@ type Stats struct {
 	HasOpenHalfMessages                                              bool  // the store holds RMQ_SYS_TRANS_HALF_TOPIC records without an end mark
 }
 
-func (s *MessageStore) Stats() Stats { return Stats{} }
+// Stats is a snapshot of the counters.
+func (s *MessageStore) Stats() Stats {
+	var st Stats
+	s.log.addStats(&st)
+	st.GetMessageTimesFound = s.counters.getFound.Load()
+	st.GetMessageTimesMiss = s.counters.getMiss.Load()
+	st.GetMessageTransferred = s.counters.getTransferred.Load()
+	st.DispatchedMessages = s.reput.dispatched.Load()
+	st.HasOpenHalfMessages = s.openHalf
+	s.cleaner.addStats(&st)
+	return st
+}

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package storage
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sort"
+	"sync"
+	"sync/atomic"
+
+	"loopmq/storage/message"
+	"loopmq/storage/vfs"
+)
+
+const (
+	// blankUnitSize marks the units in front of the first one of a queue that starts in the middle of a file.
+	// Source: ConsumeQueue#fillPreBlank.
+	blankUnitSize = 0x7FFFFFFF
+
+	// sampleInterval is how many units apart the in-memory samples of a queue lie; at samplesMax every other one goes.
+	sampleInterval = 256
+	samplesMax     = 4096
+)
+
+// errQueueGone says that the queue was deleted while it was being used; whoever finds it looks the queue up again.
+var errQueueGone = errors.New("storage: queue was deleted")
+
+// ConsumeQueue is the list of one queue's messages: 20 bytes for each, in files of their own.
+//
+//	+-----------------+-----------+---------------+
+//	| phyOffset (8B)  | size (4B) | tagsCode (8B) |
+//	+-----------------+-----------+---------------+
+//
+// Unit k is at byte 20k. The dispatcher alone writes, and before it recovery; readers stay below the file's
+// wrotePosition, which moves after a unit's bytes are in place. Source: ConsumeQueue.
+type ConsumeQueue struct {
+	topic   string
+	queueID int32
+	files   *MappedFileQueue
+
+	// indexPrefix is the Java hash of "topic#", which every index key of the topic begins with.
+	indexPrefix int32
+
+	minOffset atomic.Int64 // first unit whose record is still there
+	maxOffset atomic.Int64 // one past the last unit
+
+	mu   sync.Mutex  // guards making files against deletion of the topic
+	gone atomic.Bool // deleted with its topic; set under mu
+
+	// samples says roughly where in the log units lie, without touching a mapped page. The dispatcher appends,
+	// retention drops.
+	samples atomic.Pointer[[]unitSample]
+}
+
+type unitSample struct {
+	offset QueueOffset
+	phy    PhyOffset
+}
+
+func openConsumeQueue(fsys vfs.FS, dir, topic string, queueID int32, fileSize int64, logger *slog.Logger) (*ConsumeQueue, error) {
+	files, err := openMappedFileQueue(fsys, dir, fileSize, logger)
+	if err != nil {
+		return nil, err
+	}
+	q := &ConsumeQueue{topic: topic, queueID: queueID, files: files}
+	q.indexPrefix = message.ExtendJavaHash(message.JavaHash([]byte(topic)), []byte("#"))
+	q.samples.Store(&[]unitSample{})
+	return q, nil
+}
+
+// ConsumeQueueUnit is one entry of a ConsumeQueue.
+type ConsumeQueueUnit struct {
+	Offset   PhyOffset
+	Size     int32
+	TagsCode int64
+}
+
+func decodeUnit(b []byte) ConsumeQueueUnit {
+	return ConsumeQueueUnit{
+		Offset:   PhyOffset(binary.BigEndian.Uint64(b)),
+		Size:     int32(binary.BigEndian.Uint32(b[8:])),
+		TagsCode: int64(binary.BigEndian.Uint64(b[12:])),
+	}
+}
+
+func encodeUnit(b []byte, u ConsumeQueueUnit) {
+	_ = b[consumeQueueUnitSize-1]
+	binary.BigEndian.PutUint64(b, uint64(u.Offset))
+	binary.BigEndian.PutUint32(b[8:], uint32(u.Size))
+	binary.BigEndian.PutUint64(b[12:], uint64(u.TagsCode))
+}
+
+func (u ConsumeQueueUnit) isBlank() bool { return u.Offset == 0 && u.Size == blankUnitSize }
+
+// isValid is Java's test of a unit. Source: ConsumeQueue#recover.
+func (u ConsumeQueueUnit) isValid() bool { return u.Offset >= 0 && u.Size > 0 }
+
+// isLive says that the unit's record is still in the log.
+func (u ConsumeQueueUnit) isLive(minPhy PhyOffset) bool {
+	return u.isValid() && !u.isBlank() && u.Offset >= minPhy
+}
+
+// bounds are the first unit whose record is there, and one past the last.
+func (q *ConsumeQueue) bounds() (min, max QueueOffset) {
+	// In this order min never passes max: both only grow.
+	min = QueueOffset(q.minOffset.Load())
+	max = QueueOffset(q.maxOffset.Load())
+	return min, max
+}
+
+// selectUnits borrows the units from offset to the end of its file. Source: ConsumeQueue#getIndexBuffer.
+func (q *ConsumeQueue) selectUnits(offset QueueOffset) (SelectMappedBufferResult, bool) {
+	at := int64(offset) * consumeQueueUnitSize
+	f := q.files.find(at)
+	if f == nil {
+		return SelectMappedBufferResult{}, false
+	}
+	return f.selectAt(at-f.base, f.size)
+}
+
+// unitAt reads one unit.
+func (q *ConsumeQueue) unitAt(offset QueueOffset) (ConsumeQueueUnit, bool) {
+	sel, ok := q.selectUnits(offset)
+	if !ok {
+		return ConsumeQueueUnit{}, false
+	}
+	defer sel.Release()
+	if len(sel.Bytes()) < consumeQueueUnitSize {
+		return ConsumeQueueUnit{}, false
+	}
+	return decodeUnit(sel.Bytes()), true
+}
+
+// rollNextFile is the first offset of the file behind the one that holds offset. Source: ConsumeQueue#rollNextFile.
+func (q *ConsumeQueue) rollNextFile(offset QueueOffset) QueueOffset {
+	perFile := QueueOffset(q.files.fileSize / consumeQueueUnitSize)
+	return offset + perFile - offset%perFile
+}
+
+// put appends unit k, which must be the next one, or any one of a queue without files. A file that the disk has no
+// room for is an error, and the same put can be tried again. Source: ConsumeQueue#putMessagePositionInfo.
+func (q *ConsumeQueue) put(k QueueOffset, u ConsumeQueueUnit) error {
+	f := q.files.last()
+	if f == nil || f.isFull() {
+		var err error
+		if f, err = q.nextFile(k); err != nil {
+			return err
+		}
+	}
+	at := int64(k)*consumeQueueUnitSize - f.base
+	if at != f.wrotePosition.Load() {
+		panic(fmt.Sprintf("BUG: unit %d of %s-%d at byte %d of %s, which ends at %d", k, q.topic, q.queueID, at, f.path(), f.wrotePosition.Load()))
+	}
+	// The topic may be deleted at any moment; the mapping goes only when this loan is back (apache/rocketmq#8405).
+	if !f.hold() {
+		return errQueueGone
+	}
+	defer f.release()
+	if err := f.ensureAllocated(at + consumeQueueUnitSize); err != nil {
+		return err
+	}
+	encodeUnit(f.bytes()[at:], u)
+	f.wrotePosition.Store(at + consumeQueueUnitSize)
+	q.maxOffset.Store(int64(k) + 1)
+	if k%sampleInterval == 0 {
+		q.addSample(unitSample{k, u.Offset})
+	}
+	return nil
+}
+
+// nextFile makes the file that unit k goes to. In a queue without files, that is the one whose range holds k, and the
+// units before k are blanked: the messages they were for are gone with the log's head, or with the queue's files.
+func (q *ConsumeQueue) nextFile(k QueueOffset) (*MappedFile, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.gone.Load() {
+		return nil, errQueueGone
+	}
+	if last := q.files.last(); last != nil {
+		return q.files.create(last.end())
+	}
+	at := int64(k) * consumeQueueUnitSize
+	base := at - at%q.files.fileSize
+	f, err := q.files.create(base)
+	if err != nil {
+		return nil, err
+	}
+	if err := fillPreBlank(f, at-base); err != nil {
+		return nil, errors.Join(err, q.files.retire(f))
+	}
+	q.minOffset.Store(int64(k))
+	return f, nil
+}
+
+// delete retires all files; a put that comes too late finds the queue gone.
+func (q *ConsumeQueue) delete() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.gone.Store(true)
+	return q.files.destroy()
+}
+
+func fillPreBlank(f *MappedFile, end int64) error {
+	if end == 0 {
+		return nil
+	}
+	if err := f.ensureAllocated(end); err != nil {
+		return err
+	}
+	b := f.bytes()
+	for at := int64(0); at < end; at += consumeQueueUnitSize {
+		encodeUnit(b[at:], ConsumeQueueUnit{Size: blankUnitSize})
+	}
+	f.wrotePosition.Store(end)
+	return nil
+}
+
+// The functions below look at the files as they lie on disk, before the queue has a writer.
+
+// search is the number of units, from the first file's base on, that fulfil prefix, which must hold for a run at the
+// start and for none behind it.
+func (q *ConsumeQueue) search(prefix func(ConsumeQueueUnit) bool) int {
+	files := q.files.files()
+	perFile := int(q.files.fileSize / consumeQueueUnitSize)
+	return sort.Search(len(files)*perFile, func(i int) bool {
+		return !prefix(decodeUnit(files[i/perFile].bytes()[i%perFile*consumeQueueUnitSize:]))
+	})
+}
+
+// setEnd makes end the next offset of the queue and forgets the units behind it. They are zeroed: Java takes every
+// unit that looks valid for one of the queue's.
+func (q *ConsumeQueue) setEnd(end QueueOffset) error {
+	at := int64(end) * consumeQueueUnitSize
+	first := q.files.first()
+	if first == nil || at < first.base {
+		if err := q.files.destroy(); err != nil {
+			return err
+		}
+		q.minOffset.Store(0)
+		q.maxOffset.Store(0)
+		return nil
+	}
+	// The last byte that stays decides: a queue that ends with a full file does not keep the next, empty one, but one
+	// that begins in the middle keeps its first file, which alone says where it goes on.
+	if err := q.files.truncate(max(at-1, first.base)); err != nil {
+		return err
+	}
+	last := q.files.last()
+	last.setPosition(at - last.base)
+	clearFrom(last.bytes()[at-last.base:])
+	q.files.setPositions(at)
+	q.maxOffset.Store(int64(end))
+	return nil
+}
+
+// clearFrom zeroes b where it is not zero, so that untouched pages of a sparse file stay holes.
+func clearFrom(b []byte) {
+	for len(b) > 0 {
+		n := min(len(b), osPageSize)
+		for i := range n {
+			if b[i] != 0 {
+				clear(b[i:n])
+				break
+			}
+		}
+		b = b[n:]
+	}
+}
+
+// lastUnit is the newest unit, blanks aside.
+func (q *ConsumeQueue) lastUnit() (ConsumeQueueUnit, bool) {
+	u, ok := q.unitAt(QueueOffset(q.maxOffset.Load()) - 1)
+	return u, ok && u.isValid() && !u.isBlank()
+}
+
+// correctMinOffset makes min the first unit whose record is still in the log; when there is none, min = max
+// (apache/rocketmq#8753). Units only die in order, so the search starts at the present min. It runs at start, and
+// when log files were deleted. Source: ConsumeQueue#correctMinOffset.
+func (q *ConsumeQueue) correctMinOffset(minPhy PhyOffset) {
+	from, to := q.bounds()
+	if first := q.files.first(); first != nil {
+		from = max(from, QueueOffset(first.base/consumeQueueUnitSize))
+	}
+	n := sort.Search(int(to-from), func(i int) bool {
+		u, ok := q.unitAt(from + QueueOffset(i))
+		return ok && u.isLive(minPhy)
+	})
+	q.minOffset.Store(int64(from) + int64(n))
+}
+
+// addSample appends behind the others.
+func (q *ConsumeQueue) addSample(s unitSample) {
+	for {
+		old := q.samples.Load()
+		next := append(*old, s) // readers see their own length
+		if len(next) == samplesMax {
+			next = thin(next)
+		}
+		if q.samples.CompareAndSwap(old, &next) {
+			return
+		}
+	}
+}
+
+func thin(samples []unitSample) []unitSample {
+	kept := make([]unitSample, 0, samplesMax)
+	for i := 0; i < len(samples); i += 2 {
+		kept = append(kept, samples[i])
+	}
+	return kept
+}
+
+// resample starts the samples again from what the files hold: the first unit of each, and the last unit.
+func (q *ConsumeQueue) resample() {
+	samples := []unitSample{}
+	minOffset, maxOffset := q.bounds()
+	perFile := q.files.fileSize / consumeQueueUnitSize
+	add := func(k QueueOffset) {
+		if u, ok := q.unitAt(k); ok && u.isValid() && !u.isBlank() {
+			samples = append(samples, unitSample{k, u.Offset})
+		}
+	}
+	for k := minOffset; k < maxOffset-1; k = k + QueueOffset(perFile) - k%QueueOffset(perFile) {
+		add(k)
+	}
+	add(maxOffset - 1)
+	q.samples.Store(&samples)
+}
+
+// dropSamples forgets samples before the queue's min offset, all but the nearest.
+func (q *ConsumeQueue) dropSamples() {
+	for {
+		old := q.samples.Load()
+		minOffset := QueueOffset(q.minOffset.Load())
+		n := sort.Search(len(*old), func(i int) bool { return (*old)[i].offset > minOffset })
+		if n <= 1 {
+			return
+		}
+		kept := append([]unitSample{}, (*old)[n-1:]...)
+		if q.samples.CompareAndSwap(old, &kept) {
+			return
+		}
+	}
+}
+
+// estimate is about where in the log the unit lies, from memory alone.
+func (q *ConsumeQueue) estimate(offset QueueOffset) (PhyOffset, bool) {
+	samples := *q.samples.Load()
+	if len(samples) == 0 {
+		return 0, false
+	}
+	n := sort.Search(len(samples), func(i int) bool { return samples[i].offset > offset })
+	switch {
+	case n == 0:
+		return samples[0].phy, true
+	case n == len(samples):
+		return samples[n-1].phy, true
+	}
+	a, b := samples[n-1], samples[n]
+	share := float64(offset-a.offset) / float64(b.offset-a.offset)
+	return a.phy + PhyOffset(share*float64(b.phy-a.phy)), true
+}
