@@ -204,7 +204,9 @@ func TestStreamCutAnywhere(t *testing.T) {
 	}
 	try := func(name string, write func(w *wire)) {
 		t.Helper()
+		mu.Lock()
 		got = nil
+		mu.Unlock()
 		w := dial(t, s.Addr())
 		defer w.Close()
 		write(w)
