@@ -8,12 +8,15 @@ import (
 	"errors"
 	"io"
 	"net"
+	"path/filepath"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"loopmq/reactor/remoting"
+	"loopmq/storage/message"
 )
 
 // callTimeout bounds every wait of a raw client; no test asserts on times near it.
@@ -224,4 +227,185 @@ func (c *rawClient) waitClosed() {
 	case <-time.After(callTimeout):
 		c.t.Fatalf("the broker did not close the connection within %v", callTimeout)
 	}
+}
+
+// testBroker is a broker in this process, on a loopback port and a directory of the test.
+type testBroker struct {
+	*BrokerController
+	t    testing.TB
+	cfg  Config
+	addr string
+}
+
+// testConfig is a configuration with small files, on loopback, under dir.
+func testConfig(dir string) Config {
+	cfg := DefaultConfig()
+	cfg.BrokerName = "broker-a"
+	cfg.BrokerIP1, cfg.BrokerIP2, cfg.BindAddress = "127.0.0.1", "127.0.0.1", "127.0.0.1"
+	cfg.ListenPort, cfg.HAListenPort, cfg.AdminAddr = 0, 0, ""
+	cfg.Store.StorePathRootDir = dir
+	cfg.Store.StorePathCommitLog = filepath.Join(dir, "commitlog")
+	cfg.Store.MappedFileSizeCommitLog = 16 << 20
+	cfg.Store.MappedFileSizeConsumeQueue = 20_000
+	cfg.Store.MaxHashSlotNum, cfg.Store.MaxIndexNum = 1_000, 10_000
+	return cfg
+}
+
+// startTestBroker starts a broker that ends with the test; change may be nil.
+func startTestBroker(t testing.TB, change func(*Config)) *testBroker {
+	t.Helper()
+	cfg := testConfig(t.TempDir())
+	if change != nil {
+		change(&cfg)
+	}
+	b := &testBroker{t: t, cfg: cfg}
+	b.start()
+	t.Cleanup(b.stop)
+	return b
+}
+
+func (b *testBroker) start() {
+	b.t.Helper()
+	controller, err := New(b.cfg, Options{Logger: testLogger(b.t)})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := controller.Start(b.t.Context()); err != nil {
+		b.t.Fatal(err)
+	}
+	b.BrokerController, b.addr = controller, controller.Addr().String()
+}
+
+func (b *testBroker) stop() {
+	b.t.Helper()
+	if err := b.Shutdown(callTimeout); err != nil {
+		b.t.Errorf("shutdown: %v", err)
+	}
+}
+
+// restart stops the broker and starts another on the same directory.
+func (b *testBroker) restart() {
+	b.t.Helper()
+	b.stop()
+	b.start()
+}
+
+func (b *testBroker) dial() *rawClient { return dialRaw(b.t, b.addr) }
+
+// sendV2 are the header fields of a V2 send, as a Java client of 4.9 writes them; more are appended or replace by key.
+func sendV2(topic string, queueID int, props string, more ...string) []string {
+	return withFields([]string{
+		"a", "producers", "b", topic, "c", "TBW102", "d", "4", "e", strconv.Itoa(queueID), "f", "0",
+		"g", strconv.FormatInt(time.Now().UnixMilli(), 10), "h", "0", "i", props, "j", "0", "k", "false", "m", "false", "n", "broker-a",
+	}, more...)
+}
+
+// sendV1 are those of the first form, as the Go client writes them.
+func sendV1(topic string, queueID int, props string, more ...string) []string {
+	return withFields([]string{
+		"producerGroup", "producers", "topic", topic, "defaultTopic", "TBW102", "defaultTopicQueueNums", "4",
+		"queueId", strconv.Itoa(queueID), "sysFlag", "0", "bornTimestamp", strconv.FormatInt(time.Now().UnixMilli(), 10),
+		"flag", "0", "properties", props, "reconsumeTimes", "0", "unitMode", "false", "maxReconsumeTimes", "0", "batch", "false",
+	}, more...)
+}
+
+// pullFields are those of a pull that brings its own subscription and is not held.
+func pullFields(group, topic string, queueID int, offset int64, more ...string) []string {
+	return withFields([]string{
+		"consumerGroup", group, "topic", topic, "queueId", strconv.Itoa(queueID), "queueOffset", strconv.FormatInt(offset, 10),
+		"maxMsgNums", "32", "sysFlag", strconv.Itoa(pullFlagSubscription), "commitOffset", "0", "suspendTimeoutMillis", "0",
+		"subscription", "*", "subVersion", "0", "expressionType", "TAG",
+	}, more...)
+}
+
+// withFields sets keys of fields; a value of "-" takes the field out.
+func withFields(fields []string, more ...string) []string {
+	for i := 0; i+1 < len(more); i += 2 {
+		at := -1
+		for j := 0; j < len(fields); j += 2 {
+			if fields[j] == more[i] {
+				at = j
+			}
+		}
+		switch {
+		case at < 0:
+			fields = append(fields, more[i], more[i+1])
+		case more[i+1] == "-":
+			fields = append(fields[:at], fields[at+2:]...)
+		default:
+			fields[at+1] = more[i+1]
+		}
+	}
+	return fields
+}
+
+// send sends one message by V2 and wants it stored.
+func (c *rawClient) send(topic string, queueID int, body []byte, props string, more ...string) *remoting.Command {
+	c.t.Helper()
+	resp := c.call(remoting.SendMessageV2, body, sendV2(topic, queueID, props, more...)...)
+	wantCode(c.t, resp, remoting.Success)
+	return resp
+}
+
+// pull reads once from an offset.
+func (c *rawClient) pull(group, topic string, queueID int, offset int64, more ...string) *remoting.Command {
+	c.t.Helper()
+	return c.call(remoting.PullMessage, nil, pullFields(group, topic, queueID, offset, more...)...)
+}
+
+// pullUntil pulls from offset until at least n messages have come.
+func (c *rawClient) pullUntil(group, topic string, queueID int, offset int64, n int) (records []message.Record) {
+	c.t.Helper()
+	for deadline := time.Now().Add(callTimeout); len(records) < n; {
+		if time.Now().After(deadline) {
+			c.t.Fatalf("%d of %d messages of %s queue %d after %v", len(records), n, topic, queueID, callTimeout)
+		}
+		resp := c.pull(group, topic, queueID, offset, "sysFlag", "6", "suspendTimeoutMillis", "1000")
+		switch resp.Code {
+		case remoting.Success:
+			records = append(records, decodeRecords(c.t, resp.Body)...)
+			offset = extInt(c.t, resp, "nextBeginOffset")
+		case remoting.PullNotFound, remoting.PullRetryImmediately:
+			offset = extInt(c.t, resp, "nextBeginOffset")
+		default:
+			c.t.Fatalf("pull of %s queue %d from %d: code %d, %q", topic, queueID, offset, resp.Code, resp.Remark)
+		}
+	}
+	return records
+}
+
+func wantCode(t testing.TB, resp *remoting.Command, code int32) {
+	t.Helper()
+	if resp.Code != code {
+		t.Fatalf("code %d, remark %q; want code %d", resp.Code, resp.Remark, code)
+	}
+}
+
+func extInt(t testing.TB, resp *remoting.Command, key string) int64 {
+	t.Helper()
+	if _, ok := resp.Ext.Get(key); !ok {
+		t.Fatalf("the answer (code %d, remark %q) has no field %s", resp.Code, resp.Remark, key)
+	}
+	n, err := resp.Ext.Int64(key, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// decodeRecords cuts a body into its records and checks each one's checksum.
+func decodeRecords(t testing.TB, body []byte) (records []message.Record) {
+	t.Helper()
+	for len(body) > 0 {
+		var r message.Record
+		if err := message.Decode(body, &r); err != nil {
+			t.Fatalf("record %d: %v", len(records), err)
+		}
+		if err := message.CheckCRC(&r); err != nil {
+			t.Fatalf("record %d: %v", len(records), err)
+		}
+		records = append(records, r)
+		body = body[r.Size:]
+	}
+	return records
 }
