@@ -292,6 +292,12 @@ func (b *testBroker) restart() {
 
 func (b *testBroker) dial() *rawClient { return dialRaw(b.t, b.addr) }
 
+// dispatched waits until all that is in the log is in its queues.
+func (b *testBroker) dispatched() {
+	b.t.Helper()
+	eventually(b.t, "dispatch of the whole log", func() bool { return b.store.DispatchBehindBytes() == 0 })
+}
+
 // sendV2 are the header fields of a V2 send, as a Java client of 4.9 writes them; more are appended or replace by key.
 func sendV2(topic string, queueID int, props string, more ...string) []string {
 	return withFields([]string{

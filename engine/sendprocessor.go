@@ -32,22 +32,21 @@ const (
 	recordBufferKeep = 256 << 10
 	// topicHandlesMax bounds one loop's memory of statistics handles.
 	topicHandlesMax = 4096
-
-	// sendLoopLocal is this processor's place in Loop.Local.
-	sendLoopLocal = 0
 )
+
+// sendLoopLocal is the place of a sendTurn in Loop.Local.
+var sendLoopLocal = reactor.NewLoopLocal()
 
 // SendMessageProcessor serves SEND_MESSAGE, its V2 form and SEND_BATCH_MESSAGE. On the loop it checks, encodes the stored
 // record off the receive buffer, and gathers the puts of a turn, which are handed to the store together in EndTurn. It
 // allocates nothing per message. Source: SendMessageProcessor.
 type SendMessageProcessor struct {
 	b     *BrokerController
-	local int
 	sends sync.Pool
 }
 
 func newSendMessageProcessor(b *BrokerController) *SendMessageProcessor {
-	p := &SendMessageProcessor{b: b, local: sendLoopLocal}
+	p := &SendMessageProcessor{b: b}
 	p.sends.New = func() any {
 		s := &sendRecord{p: p}
 		s.bind(b, s.finish)
@@ -146,16 +145,16 @@ func (p *SendMessageProcessor) Process(req *reactor.Request) {
 
 // EndTurn hands the turn's puts to the store.
 func (p *SendMessageProcessor) EndTurn(loop *reactor.Loop) {
-	if t, ok := loop.Local[p.local].(*sendTurn); ok && len(t.sends) > 0 {
+	if t, ok := loop.Local[sendLoopLocal].(*sendTurn); ok && len(t.sends) > 0 {
 		p.flush(t)
 	}
 }
 
 func (p *SendMessageProcessor) turn(loop *reactor.Loop) *sendTurn {
-	t, ok := loop.Local[p.local].(*sendTurn)
+	t, ok := loop.Local[sendLoopLocal].(*sendTurn)
 	if !ok {
 		t = newSendTurn()
-		loop.Local[p.local] = t
+		loop.Local[sendLoopLocal] = t
 	}
 	return t
 }
