@@ -4,7 +4,34 @@
 
 package storage
 
-import "loopmq/storage/vfs"
+import (
+	"errors"
+	"sync"
 
-// lastRelease keeps the address range and forbids its use: a reader that comes too late fails at its own line.
-func lastRelease(r vfs.Region) error { return r.Protect() }
+	"loopmq/storage/vfs"
+)
+
+// invariantsBuild says that late readers are caught.
+const invariantsBuild = true
+
+// protectedMax bounds the address ranges kept, because each keeps its file open.
+const protectedMax = 256
+
+var protected struct {
+	mu      sync.Mutex
+	regions []vfs.Region
+}
+
+// lastRelease keeps the address range for a while and forbids its use: a reader that comes too late fails at its own
+// line.
+func lastRelease(r vfs.Region) error {
+	protected.mu.Lock()
+	defer protected.mu.Unlock()
+	err := r.Protect()
+	protected.regions = append(protected.regions, r)
+	if len(protected.regions) > protectedMax {
+		err = errors.Join(err, protected.regions[0].Close())
+		protected.regions = protected.regions[1:]
+	}
+	return err
+}

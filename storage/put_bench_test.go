@@ -25,6 +25,7 @@ func benchLog(b *testing.B, change func(*Config)) *testLog {
 	return openTestLogAt(b, vfs.OS{}, dir, func(c *Config) {
 		c.MappedFileSizeCommitLog = 256 << 20
 		c.PopulateWindow = 32 << 20
+		c.WaitTimeMillsInSendQueue = 60_000 // faster than any disk: puts wait for the next file
 		if change != nil {
 			change(c)
 		}
@@ -32,8 +33,8 @@ func benchLog(b *testing.B, change func(*Config)) *testLog {
 }
 
 // trim deletes files that a long benchmark has left behind.
-func (l *testLog) trim(keep int64) {
-	if _, err := l.queue.deleteBefore(l.queue.flushedWhere.Load() - keep); err != nil {
+func (l *testLog) trim() {
+	if _, err := l.queue.deleteBefore(l.queue.maxOffset() - l.queue.fileSize); err != nil {
 		l.t.Fatal(err)
 	}
 }
@@ -68,6 +69,9 @@ func benchmarkPut(b *testing.B, body, turn int, change func(*Config)) {
 	b.ResetTimer()
 	for i := 0; i < b.N; i += turn {
 		run()
+		if i%16384 == 0 {
+			l.trim()
+		}
 	}
 	b.StopTimer()
 	total := l.counters.appendInline.Load() + l.counters.appendQueued.Load()
