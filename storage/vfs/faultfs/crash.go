@@ -109,12 +109,7 @@ func recopy(to, from []byte) (changed bool) {
 
 // losePower leaves what is on disk, and of the rest what the coins say.
 func (f *FS) losePower(coins *rand.Rand) {
-	for _, c := range f.pending {
-		if coins.IntN(2) == 0 {
-			c.persist()
-		}
-	}
-	f.pending = nil
+	f.loseNames(coins)
 	reached := map[*inode]bool{}
 	reach(f.root, reached)
 	for _, n := range slices.SortedFunc(maps.Keys(reached), func(a, b *inode) int { return a.number - b.number }) {
@@ -124,6 +119,25 @@ func (f *FS) losePower(coins *rand.Rand) {
 			n.losePower(coins)
 		}
 	}
+}
+
+// loseNames keeps of each directory's changes the first few: file systems journal them in order.
+func (f *FS) loseNames(coins *rand.Rand) {
+	lost := map[*inode]bool{} // this change and all later ones
+	for _, c := range f.pending {
+		kept := coins.IntN(3) > 0
+		for _, e := range c {
+			kept = kept && !lost[e.dir]
+		}
+		if kept {
+			c.persist()
+			continue
+		}
+		for _, e := range c {
+			lost[e.dir] = true
+		}
+	}
+	f.pending = nil
 }
 
 func reach(n *inode, reached map[*inode]bool) {

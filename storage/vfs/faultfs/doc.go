@@ -13,8 +13,8 @@
 //     and a later PowerLoss may take it.
 //   - PowerLoss: what was synced. Each 4096-byte page that differs from its synced form is, by coin, the old one, the
 //     new one, or torn: old and new by sectors of 512 bytes. A length that was not synced is the old or the new one.
-//     Creations, removals and renames that no SyncDir covered happened or not, each by its own coin; a rename
-//     happens whole.
+//     Of the creations, removals and renames in one directory that no SyncDir covered, the first few happened, in
+//     order; directories are independent of each other, and a rename happens whole.
 //
 // A disk may do better than this; it must not be relied on to. In particular the store finds records whose
 // predecessors are missing, zeros where it wrote, and a file it was just making with a length of 0.
