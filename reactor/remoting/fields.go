@@ -4,6 +4,7 @@ package remoting
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 )
 
@@ -182,7 +183,7 @@ func parseInt(b []byte, bits uint) (int64, bool) {
 	var n uint64
 	for _, c := range b {
 		d := uint64(c - '0')
-		if d > 9 || n > limit/10 {
+		if d > 9 || n > math.MaxInt64/10 {
 			return 0, false
 		}
 		n = n*10 + d

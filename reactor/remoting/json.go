@@ -80,7 +80,7 @@ func (c *Command) readExtFields(r *jsonReader) {
 		return
 	}
 	for more := !r.take('}'); more; more = r.next('}') {
-		if len(c.Ext.List) == fieldsMax {
+		if c.readPlainFields(r); len(c.Ext.List) == fieldsMax {
 			r.fail("too many extFields")
 			return
 		}
@@ -89,6 +89,25 @@ func (c *Command) readExtFields(r *jsonReader) {
 			c.Ext.append(key, value)
 		}
 	}
+}
+
+// readPlainFields is the straight road for what all clients send: "key":"value", without spaces or escapes. It stops
+// before the first member that is anything else, and before the last one.
+func (c *Command) readPlainFields(r *jsonReader) {
+	b, i := r.b, r.i
+	for len(c.Ext.List) < fieldsMax && i < len(b) && b[i] == '"' {
+		keyEnd := stringEnd(b, i+1)
+		if keyEnd+2 >= len(b) || b[keyEnd] != '"' || b[keyEnd+1] != ':' || b[keyEnd+2] != '"' {
+			break
+		}
+		valueEnd := stringEnd(b, keyEnd+3)
+		if valueEnd+1 >= len(b) || b[valueEnd] != '"' || b[valueEnd+1] != ',' {
+			break
+		}
+		c.Ext.append(b[i+1:keyEnd:keyEnd], b[keyEnd+3:valueEnd:valueEnd])
+		i = valueEnd + 2
+	}
+	r.i = i
 }
 
 func (r *jsonReader) space() {
@@ -103,9 +122,15 @@ func (r *jsonReader) space() {
 }
 
 func (r *jsonReader) take(c byte) bool {
-	if r.i < len(r.b) && r.b[r.i] <= ' ' {
-		r.space()
+	if r.i < len(r.b) && r.b[r.i] == c {
+		r.i++
+		return true
 	}
+	return r.i < len(r.b) && r.b[r.i] <= ' ' && r.takeBehindSpace(c)
+}
+
+func (r *jsonReader) takeBehindSpace(c byte) bool {
+	r.space()
 	if r.i < len(r.b) && r.b[r.i] == c {
 		r.i++
 		return true
@@ -138,18 +163,41 @@ func (r *jsonReader) key(scratch *[]byte) []byte {
 
 // string stands behind the opening quote. What holds no escape is borrowed, the rest is unescaped into scratch.
 func (r *jsonReader) string(scratch *[]byte) []byte {
-	raw, escaped := r.raw()
-	if !escaped {
-		return raw
+	start := r.i
+	end := stringEnd(r.b, start)
+	if end < len(r.b) && r.b[end] == '"' {
+		r.i = end + 1
+		return r.b[start:end:end]
 	}
 	at := len(*scratch)
-	out, ok := appendUnescaped(*scratch, raw)
-	if !ok {
-		r.fail("broken escape")
+	if !r.unescape(scratch, end) {
+		r.fail("string with a broken escape, or without an end")
 		return nil
 	}
-	*scratch = out
-	return out[at:len(out):len(out)]
+	return (*scratch)[at:len(*scratch):len(*scratch)]
+}
+
+// unescape appends the string to scratch; the first backslash is at end.
+func (r *jsonReader) unescape(scratch *[]byte, end int) bool {
+	out := *scratch
+	for {
+		out = append(out, r.b[r.i:end]...)
+		if end >= len(r.b) {
+			return false
+		}
+		if r.b[end] == '"' {
+			r.i = end + 1
+			*scratch = out
+			return true
+		}
+		c, n := escaped(r.b[end+1:])
+		if n == 0 {
+			return false
+		}
+		out = utf8.AppendRune(out, c)
+		r.i = end + 1 + n
+		end = stringEnd(r.b, r.i)
+	}
 }
 
 const (
@@ -159,33 +207,44 @@ const (
 	highs  = 0x80 * ones
 )
 
-// raw returns the bytes up to the closing quote and whether a backslash is among them. It looks at eight bytes at a
-// time: x has a zero byte where (x-ones)&^x&highs has its lowest bit, and bits above that one do not matter.
-func (r *jsonReader) raw() (s []byte, escaped bool) {
-	start, i := r.i, r.i
+// stringEnd returns where the next quote or backslash at or behind i is, or len(b). It looks at eight bytes at a time: x
+// has a zero byte where (x-ones)&^x&highs has its lowest bit, and bits above that one do not matter.
+func stringEnd(b []byte, i int) int {
+	for ; i+8 <= len(b); i += 8 {
+		w := binary.LittleEndian.Uint64(b[i:])
+		q, s := w^quotes, w^slants
+		if m := ((q-ones)&^q | (s-ones)&^s) & highs; m != 0 {
+			return i + bits.TrailingZeros64(m)/8
+		}
+	}
+	for i < len(b) && b[i] != '"' && b[i] != '\\' {
+		i++
+	}
+	return i
+}
+
+// plain returns a string as it is written, escapes and all.
+func (r *jsonReader) plain() []byte {
+	start := r.i
+	if r.pass(); r.bad != "" {
+		return nil
+	}
+	return r.b[start : r.i-1 : r.i-1]
+}
+
+// pass skips the rest of a string behind its opening quote.
+func (r *jsonReader) pass() {
 	for {
-		for i+8 <= len(r.b) {
-			w := binary.LittleEndian.Uint64(r.b[i:])
-			q, s := w^quotes, w^slants
-			if m := ((q-ones) & ^q | (s-ones) & ^s) & highs; m != 0 {
-				i += bits.TrailingZeros64(m) / 8
-				break
-			}
-			i += 8
-		}
-		for i < len(r.b) && r.b[i] != '"' && r.b[i] != '\\' {
-			i++
-		}
-		if i >= len(r.b) {
+		end := stringEnd(r.b, r.i)
+		if end >= len(r.b) {
 			r.fail("string without an end")
-			return nil, false
+			return
 		}
-		if r.b[i] == '"' {
-			r.i = i + 1
-			return r.b[start:i:i], escaped
+		r.i = end + 1
+		if r.b[end] == '"' {
+			return
 		}
-		escaped = true
-		i += 2
+		r.i++
 	}
 }
 
@@ -238,7 +297,7 @@ func (r *jsonReader) int32() int32 {
 	}
 	var digits []byte
 	if r.take('"') {
-		digits, _ = r.raw()
+		digits = r.plain()
 	} else {
 		digits = r.literal()
 	}
@@ -254,8 +313,7 @@ func (r *jsonReader) language() byte {
 		r.skip()
 		return LanguageUnknown
 	}
-	name, _ := r.raw()
-	return languageByName(name)
+	return languageByName(r.plain())
 }
 
 // skip passes over one value of any kind.
@@ -266,7 +324,7 @@ func (r *jsonReader) skipNested(depth int) {
 	case depth > jsonDepthMax:
 		r.fail("nested too deep")
 	case r.take('"'):
-		r.raw()
+		r.pass()
 	case r.take('{'):
 		for more := !r.take('}'); more; more = r.next('}') {
 			r.skipKey()
@@ -286,56 +344,49 @@ func (r *jsonReader) skipKey() {
 		r.fail("no key")
 		return
 	}
-	if r.raw(); !r.take(':') {
+	if r.pass(); !r.take(':') {
 		r.fail("no : behind a key")
 	}
 }
 
-// appendUnescaped appends raw with its escapes resolved. A surrogate without its other half becomes U+FFFD.
-func appendUnescaped(dst, raw []byte) ([]byte, bool) {
-	for i := 0; i < len(raw); {
-		if raw[i] != '\\' {
-			dst = append(dst, raw[i])
-			i++
-			continue
-		}
-		if i+1 >= len(raw) {
-			return dst, false
-		}
-		switch c := raw[i+1]; c {
-		case '"', '\\', '/', '\'':
-			dst = append(dst, c)
-		case 'b':
-			dst = append(dst, '\b')
-		case 'f':
-			dst = append(dst, '\f')
-		case 'n':
-			dst = append(dst, '\n')
-		case 'r':
-			dst = append(dst, '\r')
-		case 't':
-			dst = append(dst, '\t')
-		case 'u':
-			unit, ok := hex4(raw[i+2:])
-			if !ok {
-				return dst, false
-			}
-			i += 4
-			if utf16.IsSurrogate(unit) {
-				if low, ok := lowSurrogate(raw[i+2:]); ok {
-					if pair := utf16.DecodeRune(unit, low); pair != utf8.RuneError {
-						unit = pair
-						i += 6
-					}
-				}
-			}
-			dst = utf8.AppendRune(dst, unit) // a lone half comes out as U+FFFD
-		default:
-			return dst, false
-		}
-		i += 2
+// escaped reads what stands behind a backslash, n bytes; 0 when it is no escape. A surrogate without its other half
+// is U+FFFD.
+func escaped(b []byte) (c rune, n int) {
+	if len(b) == 0 {
+		return 0, 0
 	}
-	return dst, true
+	switch b[0] {
+	case '"', '\\', '/', '\'':
+		return rune(b[0]), 1
+	case 'b':
+		return '\b', 1
+	case 'f':
+		return '\f', 1
+	case 'n':
+		return '\n', 1
+	case 'r':
+		return '\r', 1
+	case 't':
+		return '\t', 1
+	case 'u':
+		return escapedUnit(b)
+	}
+	return 0, 0
+}
+
+func escapedUnit(b []byte) (c rune, n int) {
+	unit, ok := hex4(b[1:])
+	if !ok {
+		return 0, 0
+	}
+	if utf16.IsSurrogate(unit) {
+		if low, ok := lowSurrogate(b[5:]); ok {
+			if pair := utf16.DecodeRune(unit, low); pair != utf8.RuneError {
+				return pair, 11
+			}
+		}
+	}
+	return unit, 5 // AppendRune makes U+FFFD of a lone half
 }
 
 func lowSurrogate(b []byte) (rune, bool) {
@@ -392,8 +443,8 @@ func (c *Command) appendJSON(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// plain is true for the bytes that stand for themselves inside a JSON string. UTF-8 passes through unchanged.
-var plain = func() (t [256]bool) {
+// verbatim is true for the bytes that stand for themselves inside a JSON string. UTF-8 passes through unchanged.
+var verbatim = func() (t [256]bool) {
 	for c := range t {
 		t[c] = c >= ' ' && c != '"' && c != '\\'
 	}
@@ -406,7 +457,7 @@ func appendString(dst, s []byte) []byte {
 	dst = append(dst, '"')
 	from := 0
 	for i, c := range s {
-		if plain[c] {
+		if verbatim[c] {
 			continue
 		}
 		dst = append(dst, s[from:i]...)
