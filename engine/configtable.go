@@ -131,7 +131,8 @@ func (t *configTable[V]) change(put map[string]V, remove ...string) (err error) 
 	for _, name := range remove {
 		delete(entries, name)
 	}
-	if err := t.write(entries, version.next(time.Now())); err != nil {
+	now := time.Now()
+	if err := t.write(entries, version.next(now)); err != nil {
 		return err
 	}
 	t.mu.Lock()
@@ -140,7 +141,7 @@ func (t *configTable[V]) change(put map[string]V, remove ...string) (err error) 
 		t.entries.remove(name)
 	}
 	t.bytes += growth
-	t.version = t.version.next(time.Now())
+	t.version = t.version.next(now)
 	t.mu.Unlock()
 	t.changed()
 	return nil

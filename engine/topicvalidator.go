@@ -53,16 +53,16 @@ var (
 
 // checkTopicName follows TopicValidator#validateTopic; its errors are meant for remarks.
 func checkTopicName[T ~string | ~[]byte](topic T) error {
-	if len(topic) == 0 || strings.TrimSpace(string(topic)) == "" {
+	switch {
+	case len(topic) == 0:
 		return errTopicBlank
-	}
-	if len(topic) > derivedTopicLengthMax {
+	case len(topic) > derivedTopicLengthMax:
 		return errTopicLength
-	}
-	if !nameBytes(topic) {
+	case !nameBytes(topic) && strings.TrimSpace(string(topic)) == "":
+		return errTopicBlank
+	case !nameBytes(topic):
 		return errTopicCharacters
-	}
-	if len(topic) > message.TopicLengthMax {
+	case len(topic) > message.TopicLengthMax:
 		return errTopicLength
 	}
 	return nil
