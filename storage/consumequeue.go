@@ -223,11 +223,35 @@ func fillPreBlank(f *MappedFile, end int64) error {
 // search is the number of units, from the first file's base on, that fulfil prefix, which must hold for a run at the
 // start and for none behind it.
 func (q *ConsumeQueue) search(prefix func(ConsumeQueueUnit) bool) int {
+	perFile := int(q.files.fileSize / consumeQueueUnitSize)
+	return sort.Search(len(q.files.files())*perFile, func(i int) bool {
+		u, _ := q.rawUnit(i)
+		return !prefix(u)
+	})
+}
+
+// rawUnit is the i-th unit from the first file's base on, whatever the positions say.
+func (q *ConsumeQueue) rawUnit(i int) (ConsumeQueueUnit, bool) {
 	files := q.files.files()
 	perFile := int(q.files.fileSize / consumeQueueUnitSize)
-	return sort.Search(len(files)*perFile, func(i int) bool {
-		return !prefix(decodeUnit(files[i/perFile].bytes()[i%perFile*consumeQueueUnitSize:]))
-	})
+	if i < 0 || i >= len(files)*perFile {
+		return ConsumeQueueUnit{}, false
+	}
+	return decodeUnit(files[i/perFile].bytes()[i%perFile*consumeQueueUnitSize:]), true
+}
+
+// cutAtGap drops the files behind a missing one; from is the log offset from which the queue is to be built again.
+func (q *ConsumeQueue) cutAtGap() (from PhyOffset, gap bool, err error) {
+	files := q.files.files()
+	for i := 1; i < len(files); i++ {
+		if files[i].base == files[i-1].end() {
+			continue
+		}
+		last := decodeUnit(files[i-1].bytes()[files[i-1].size-consumeQueueUnitSize:])
+		err := retireAll(q.files.remove(func(f *MappedFile) bool { return f.base >= files[i].base }))
+		return last.Offset + PhyOffset(last.Size), true, err
+	}
+	return 0, false, nil
 }
 
 // setEnd makes end the next offset of the queue and forgets the units behind it. They are zeroed: Java takes every

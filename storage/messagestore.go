@@ -174,11 +174,14 @@ func (s *MessageStore) Start() error {
 	if err := s.fs.WriteFile(s.abortPath(), nil); err != nil {
 		return fmt.Errorf("write abort file: %w", err)
 	}
+	if err := s.log.start(); err != nil {
+		return err
+	}
 	s.started = true
 	s.reput.start()
 	s.flushQueue.start()
 	s.cleaner.start()
-	return s.log.start()
+	return nil
 }
 
 // Close drains and stops: no new puts, waiters ended, last flush, checkpoint, unmap, abort removed if all is in order.

@@ -2,4 +2,555 @@
 
 package storage
 
-func (s *MessageStore) recover(clean bool) error { return nil }
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"loopmq/storage/message"
+)
+
+const (
+	// recoverWorkers is how many queues are looked at at a time.
+	recoverWorkers = 4
+	// locateQueues bounds the queues that are asked where in the log a time lies.
+	locateQueues = 32
+	// staleScan is how far behind the cut zeros must reach before the rest is taken to be zeros too.
+	staleScan = 16 << 20
+	// progressInterval is how often slow start-up work is reported.
+	progressInterval = 500 * time.Millisecond
+)
+
+// recovery makes log, queues and index agree at the start, after a clean stop as after a crash: the log is cut at its
+// first record that is not whole, queues and index hold exactly what the log holds.
+//
+// Two offsets govern it. Everything below dispatchFrom is durable and in queues and index: the checkpoint says so. From
+// validateFrom on, which is a few seconds of messages earlier, records are checked; those at or past dispatchFrom are
+// dispatched again, to queues that were cut there before. When a record turns out to be missing in its queue, the
+// checkpoint said too much, and the work begins anew from a lower dispatchFrom: the restart point is the lowest of what
+// was really stored (apache/rocketmq#1434).
+//
+// Before anything durable is dropped, the checkpoint is lowered. So recovery may itself be cut off anywhere.
+//
+// Source: DefaultMessageStore#recover, CommitLog#recoverNormally, #recoverAbnormally.
+type recovery struct {
+	store  *MessageStore
+	log    *MappedFileQueue
+	config *Config
+	clean  bool
+
+	validateFrom PhyOffset
+	dispatchFrom PhyOffset
+	saved        PhyOffset // the restart point that the checkpoint names, -1 if it names none
+
+	request   dispatchRequest
+	end       PhyOffset // where the log ends
+	timestamp int64     // of the last record dispatched
+	records   int64
+	// blocked is the first record that could not be dispatched because the disk is full, -1 if there is none. It is
+	// left to the dispatcher, which tries again; next holds the offsets of the queues of what follows.
+	blocked PhyOffset
+	next    map[topicQueue]QueueOffset
+	tried   map[topicQueue]QueueOffset // queues whose missing records were looked for already, by their end
+
+	began, reported time.Time
+}
+
+// restartError makes the walk begin anew.
+type restartError struct {
+	from  PhyOffset
+	cause error
+}
+
+func (e *restartError) Error() string {
+	return fmt.Sprintf("dispatch again from %d: %v", e.from, e.cause)
+}
+
+func (s *MessageStore) recover(clean bool) error {
+	r := &recovery{
+		store: s, log: s.log.queue, config: s.Config(), clean: clean,
+		saved: -1, blocked: -1, tried: map[topicQueue]QueueOffset{}, began: time.Now(),
+	}
+	if len(r.log.files()) == 0 {
+		return r.emptyLog()
+	}
+	indexFrom, err := r.repairIndex()
+	if err != nil {
+		return err
+	}
+	if err := r.choose(indexFrom); err != nil {
+		return err
+	}
+	if err := r.walk(); err != nil {
+		return err
+	}
+	if err := r.finish(); err != nil {
+		return err
+	}
+	s.logger.Info("store recovered", "clean", clean, "from", r.validateFrom, "dispatchedFrom", r.dispatchFrom,
+		"end", r.end, "records", r.records, "took", time.Since(r.began).Round(time.Millisecond))
+	return nil
+}
+
+// emptyLog drops queues and index: they are of a log that is gone. Source: CommitLog#recoverNormally.
+func (r *recovery) emptyLog() error {
+	s := r.store
+	queues := s.queues.all()
+	if len(queues) > 0 {
+		s.logger.Warn("the log is empty, queues and index of an earlier one are dropped", "queues", len(queues))
+	}
+	for topic := range s.queues.topicQueues() {
+		if err := s.queues.deleteTopic(topic); err != nil {
+			return err
+		}
+	}
+	if _, err := s.index.remove(func(*IndexFile) bool { return true }); err != nil {
+		return err
+	}
+	return s.log.setRecovered(0)
+}
+
+// repairIndex looks, after a crash, at the index files that the checkpoint does not cover, and drops what is not whole.
+// from is the offset from which keys are missing then, -1 if none are.
+func (r *recovery) repairIndex() (from PhyOffset, err error) {
+	if r.clean {
+		return -1, nil
+	}
+	index, covered := r.store.index, r.store.checkpoint.times().index
+	for i, x := range index.files() {
+		if x.head().endTimestamp <= covered && x.head().indexCount > 1 {
+			continue
+		}
+		if !x.repair(1<<63 - 1) {
+			continue
+		}
+		later := index.files()[i+1:]
+		_, err := index.remove(func(other *IndexFile) bool {
+			for _, l := range later {
+				if l == other {
+					return true
+				}
+			}
+			return false
+		})
+		from := x.head().endPhyOffset
+		r.store.logger.Warn("index file was not whole, its rest is built again", "file", x.file.path(), "from", from)
+		return from, err
+	}
+	return -1, nil
+}
+
+// choose sets validateFrom and dispatchFrom, and cuts the queues there.
+func (r *recovery) choose(indexFrom PhyOffset) error {
+	checkpoint := r.store.checkpoint
+	withIndex := r.config.MessageIndexEnable && r.config.MessageIndexSafe
+	r.validateFrom = r.locate(checkpoint.times().min(withIndex))
+	r.dispatchFrom = r.validateFrom
+	if restart, ok := checkpoint.restart(); ok && r.isBoundary(restart) {
+		r.saved, r.dispatchFrom = restart, restart
+	}
+	if len(r.store.queues.all()) == 0 {
+		r.dispatchFrom = PhyOffset(r.log.minOffset())
+	}
+	for _, q := range r.store.queues.all() {
+		from, gap, err := q.cutAtGap()
+		if err != nil {
+			return err
+		}
+		if gap {
+			r.store.logger.Warn("queue files are missing, they are built again", "topic", q.topic, "queueId", q.queueID, "from", from)
+			r.dispatchFrom = min(r.dispatchFrom, max(from, PhyOffset(r.log.minOffset())))
+		}
+	}
+	if indexFrom >= 0 {
+		r.dispatchFrom = min(r.dispatchFrom, max(indexFrom, PhyOffset(r.log.minOffset())))
+	}
+	r.validateFrom = min(r.validateFrom, r.dispatchFrom)
+	return r.cutQueues()
+}
+
+// isBoundary says whether a record, a filler, or nothing at all begins at offset.
+func (r *recovery) isBoundary(offset PhyOffset) bool {
+	f := r.log.find(int64(offset))
+	if f == nil {
+		last := r.log.last()
+		return last != nil && int64(offset) == last.end()
+	}
+	size, magic, ok := message.Peek(f.bytes()[int64(offset)-f.base:])
+	switch magic {
+	case message.MagicV1, message.MagicV2, message.MagicBlank:
+		return ok
+	}
+	return ok && size == 0 && magic == 0
+}
+
+// check takes the record at offset apart, whatever the file's positions say.
+func (r *recovery) check(offset PhyOffset, checkCRC bool) (size int64, state recordState, why error) {
+	f := r.log.find(int64(offset))
+	if f == nil {
+		return 0, recordBad, fmt.Errorf("%w: no file", message.ErrMalformed)
+	}
+	at := int64(offset) - f.base
+	return checkMessage(f.bytes()[at:], offset, f.size-at, checkCRC, &r.config.DelayLevels, &r.request)
+}
+
+// locate is the first record that was stored later than ms: all before it were stored by then.
+// It begins at the newest file whose first record is not later, as CommitLog#isMappedFileMatchedRecover does, and lets
+// the queues lead it near.
+func (r *recovery) locate(ms int64) PhyOffset {
+	files := r.log.files()
+	at := PhyOffset(files[0].base)
+	for i := len(files) - 1; i > 0; i-- {
+		if _, state, _ := r.check(PhyOffset(files[i].base), false); state == recordGood && r.request.StoreTimestamp <= ms {
+			at = PhyOffset(files[i].base)
+			break
+		}
+	}
+	at = max(at, r.nearest(ms))
+	for {
+		size, state, _ := r.check(at, false)
+		switch {
+		case state == recordGood && r.request.StoreTimestamp > ms, state == recordPartial, state == recordBad:
+			return at
+		}
+		at += PhyOffset(size)
+	}
+}
+
+// nearest is the last record of some queues that was stored by ms.
+func (r *recovery) nearest(ms int64) (offset PhyOffset) {
+	queues := r.store.queues.all()
+	for _, q := range queues[:min(len(queues), locateQueues)] {
+		q.search(func(u ConsumeQueueUnit) bool {
+			if !u.isValid() {
+				return false
+			}
+			if u.isBlank() || u.Offset < PhyOffset(r.log.minOffset()) {
+				return true
+			}
+			_, state, _ := r.check(u.Offset, false)
+			if state != recordGood || r.request.StoreTimestamp > ms {
+				return false
+			}
+			offset = max(offset, u.Offset)
+			return true
+		})
+	}
+	return offset
+}
+
+// cutQueues makes every queue end with its last record below dispatchFrom. The checkpoint goes down first.
+func (r *recovery) cutQueues() error {
+	if err := r.lowerCheckpoint(r.dispatchFrom); err != nil {
+		return err
+	}
+	return forEach(recoverWorkers, r.store.queues.all(), func(q *ConsumeQueue) error {
+		if q.files.first() == nil {
+			return nil
+		}
+		if err := q.setEnd(r.endBelow(q, r.dispatchFrom)); err != nil {
+			return err
+		}
+		q.correctMinOffset(PhyOffset(r.log.minOffset()))
+		return nil
+	})
+}
+
+// endBelow is the end of q when only records below limit count. A queue that an earlier cut left without zeroing its
+// tail, as Java does, may hold stale units there: the last unit must be the one that the log says.
+func (r *recovery) endBelow(q *ConsumeQueue, limit PhyOffset) QueueOffset {
+	base := QueueOffset(q.files.first().base / consumeQueueUnitSize)
+	n := q.search(func(u ConsumeQueueUnit) bool {
+		return u.isValid() && (u.isBlank() || u.Offset < limit)
+	})
+	own := recovery{log: r.log, config: r.config} // queues are looked at in parallel
+	for ; n > 0; n-- {
+		u, ok := q.rawUnit(n - 1)
+		if !ok || u.isBlank() || u.Offset < PhyOffset(r.log.minOffset()) {
+			break
+		}
+		if _, state, _ := own.check(u.Offset, false); state == recordGood && own.request.isMessage(q, base+QueueOffset(n-1)) {
+			break
+		}
+	}
+	return base + QueueOffset(n)
+}
+
+func (d *dispatchRequest) isMessage(q *ConsumeQueue, k QueueOffset) bool {
+	return d.QueueID == q.queueID && QueueOffset(d.QueueOffset) == k && string(d.Topic) == q.topic
+}
+
+// lowerCheckpoint makes the checkpoint promise no more than what lies below limit.
+func (r *recovery) lowerCheckpoint(limit PhyOffset) error {
+	if r.saved < 0 || limit >= r.saved {
+		return nil
+	}
+	times := r.store.checkpoint.times()
+	if _, state, _ := r.check(limit, false); state == recordGood {
+		times.physic = min(times.physic, r.request.StoreTimestamp)
+		times.logics = min(times.logics, r.request.StoreTimestamp)
+	}
+	if err := r.store.checkpoint.save(times, limit); err != nil {
+		return fmt.Errorf("lower checkpoint: %w", err)
+	}
+	r.saved = limit
+	r.store.flushQueue.times = times
+	return nil
+}
+
+// walk checks the log from validateFrom to its end and dispatches from dispatchFrom on, as often as it takes.
+func (r *recovery) walk() error {
+	for {
+		err := r.walkOnce()
+		restart := (*restartError)(nil)
+		if !errors.As(err, &restart) {
+			return err
+		}
+		if restart.from >= r.dispatchFrom {
+			panic(fmt.Sprintf("BUG: recovery from %d wants to begin anew at %d", r.dispatchFrom, restart.from))
+		}
+		r.store.logger.Warn("queues have less than the checkpoint says", "from", restart.from, "cause", restart.cause)
+		r.dispatchFrom = restart.from
+		r.validateFrom = min(r.validateFrom, restart.from)
+		if err := r.cutQueues(); err != nil {
+			return err
+		}
+	}
+}
+
+func (r *recovery) walkOnce() error {
+	r.blocked, r.next, r.records = -1, map[topicQueue]QueueOffset{}, 0
+	for r.end = r.validateFrom; ; {
+		size, state, why := r.check(r.end, r.config.CheckCRCOnRecover)
+		switch state {
+		case recordPartial, recordBad:
+			return r.endAt(why)
+		case recordGood:
+			if err := r.visit(); err != nil {
+				return err
+			}
+			r.records++
+			r.timestamp = r.request.StoreTimestamp
+		}
+		r.end += PhyOffset(size)
+		r.report()
+	}
+}
+
+// endAt is called where no record is. Bytes that are not zero there, or files behind, are messages that are lost.
+func (r *recovery) endAt(why error) error {
+	f, last := r.log.find(int64(r.end)), r.log.last()
+	if f == nil {
+		if int64(r.end) < last.base {
+			return fmt.Errorf("log files from %d to %d are missing", r.end, last.base)
+		}
+		return nil
+	}
+	at := int64(r.end) - f.base
+	if size, magic, ok := message.Peek(f.bytes()[at:]); ok && size == 0 && magic == 0 && f == last {
+		return nil
+	}
+	r.store.logger.Error("the log is cut at the first record that is not whole",
+		"file", f.path(), "offset", r.end, "filesBehind", (last.base-f.base)/f.size, "cause", why)
+	return nil
+}
+
+// visit is called for each whole record.
+func (r *recovery) visit() error {
+	d := &r.request
+	if d.offset() < r.dispatchFrom {
+		return r.expectDispatched(d)
+	}
+	if r.blocked >= 0 {
+		r.note(d)
+		return nil
+	}
+	err := r.dispatch(d)
+	if errors.Is(err, errNoSuchQueue) {
+		r.store.logger.Warn("record cannot be in a queue", "offset", d.offset(), "cause", err)
+		return nil
+	}
+	mismatch, restart := (*mismatchError)(nil), (*restartError)(nil)
+	if err == nil || errors.As(err, &mismatch) || errors.As(err, &restart) || errors.Is(err, ErrFault) {
+		return err
+	}
+	// No room for a queue file: what is there can still be read.
+	r.store.logger.Error("queues cannot be built, dispatch goes on when they can", "offset", d.offset(), "cause", err)
+	r.blocked = d.offset()
+	r.note(d)
+	return nil
+}
+
+// note remembers the queue offset that a record which is not dispatched yet has taken.
+func (r *recovery) note(d *dispatchRequest) {
+	if d.inQueue() {
+		r.next[topicQueue{string(d.Topic), d.QueueID}] = QueueOffset(d.QueueOffset) + 1
+	}
+}
+
+// expectDispatched asks the queue for a record that must be in it. A queue that is not there was deleted; one that has
+// a later record in the place was made anew.
+func (r *recovery) expectDispatched(d *dispatchRequest) error {
+	if !d.inQueue() {
+		return nil
+	}
+	q := r.store.queues.find(string(d.Topic), d.QueueID)
+	if q == nil {
+		return nil
+	}
+	k := QueueOffset(d.QueueOffset)
+	if _, maxOffset := q.bounds(); k < maxOffset {
+		return nil
+	}
+	return &restartError{from: d.offset(), cause: fmt.Errorf("message %d of queue %d of topic %q is missing", k, d.QueueID, d.Topic)}
+}
+
+// dispatch enters a record and settles with its queue where that is certain to be right; otherwise the start ends with
+// the error (apache/rocketmq#467).
+func (r *recovery) dispatch(d *dispatchRequest) error {
+	for {
+		_, err := r.store.dispatcher.dispatch(d)
+		mismatch := (*mismatchError)(nil)
+		if !errors.As(err, &mismatch) {
+			return err
+		}
+		q := r.store.queues.find(mismatch.topic, mismatch.queueID)
+		if q == nil {
+			continue
+		}
+		minOffset, maxOffset := q.bounds()
+		switch {
+		case mismatch.stored == 0 || mismatch.stored > maxOffset && minOffset == maxOffset:
+			// The topic was deleted and made again, or nothing is left of the queue before.
+			r.store.dispatcher.last = nil
+			if _, err := r.store.queues.renew(q); err != nil {
+				return err
+			}
+		case mismatch.stored > maxOffset:
+			return r.lookForMissing(q, mismatch)
+		default:
+			return mismatch
+		}
+	}
+}
+
+// lookForMissing begins anew behind the last record that the queue has, once for each end of a queue.
+func (r *recovery) lookForMissing(q *ConsumeQueue, mismatch *mismatchError) error {
+	key := topicQueue{q.topic, q.queueID}
+	last, ok := q.lastUnit()
+	if tried, again := r.tried[key]; !ok || again && tried == mismatch.next {
+		return mismatch
+	}
+	r.tried[key] = mismatch.next
+	from := last.Offset + PhyOffset(last.Size)
+	if from >= r.dispatchFrom {
+		return mismatch
+	}
+	return &restartError{from: from, cause: mismatch}
+}
+
+// finish cuts log, queues and index at the end, and hands over to the services.
+func (r *recovery) finish() error {
+	s := r.store
+	if r.end < r.dispatchFrom {
+		r.dispatchFrom = r.end
+		if err := r.cutQueues(); err != nil {
+			return err
+		}
+	}
+	if err := r.cutIndex(); err != nil {
+		return err
+	}
+	if err := s.log.setRecovered(r.end); err != nil {
+		return err
+	}
+	if f := r.log.find(int64(r.end)); f != nil {
+		clearStale(f.bytes()[int64(r.end)-f.base:])
+	}
+	if !r.clean {
+		r.markUnflushed()
+	}
+	err := forEach(recoverWorkers, s.queues.all(), func(q *ConsumeQueue) error {
+		q.correctMinOffset(PhyOffset(r.log.minOffset()))
+		q.resample()
+		return nil
+	})
+	for _, q := range s.queues.all() {
+		_, next := q.bounds()
+		s.log.setNextQueueOffset(q.topic, q.queueID, next)
+	}
+	for q, next := range r.next {
+		s.log.setNextQueueOffset(q.topic, q.queueID, next)
+	}
+	mark := dispatchMark{offset: r.end, timestamp: r.timestamp}
+	if r.blocked >= 0 {
+		mark.offset = r.blocked
+	}
+	if mark.timestamp == 0 {
+		mark.timestamp = s.checkpoint.times().logics
+	}
+	s.reput.begin(mark)
+	s.findOpenHalfMessages()
+	return err
+}
+
+// cutIndex drops entries of records at or past the end; otherwise the records that come there next would count as
+// entered already.
+func (r *recovery) cutIndex() error {
+	index := r.store.index
+	last := index.last()
+	if last == nil || last.head().endPhyOffset < r.end {
+		return nil
+	}
+	if _, err := index.remove(func(x *IndexFile) bool {
+		return x != index.files()[0] && x.head().beginPhyOffset >= r.end
+	}); err != nil {
+		return err
+	}
+	if last = index.last(); last.head().endPhyOffset >= r.end {
+		last.repair(r.end)
+	}
+	return nil
+}
+
+// clearStale zeroes what lies behind the end of the log. The appender marks its end as it goes; this is for the case
+// that a later power cut loses just the mark, and old records behind the end would come back.
+func clearStale(b []byte) {
+	for zeros := 0; len(b) > 0 && zeros < staleScan; {
+		n := min(len(b), osPageSize)
+		zeros += n
+		for i := range n {
+			if b[i] != 0 {
+				clear(b[i:n])
+				zeros = 0
+				break
+			}
+		}
+		b = b[n:]
+	}
+}
+
+// markUnflushed leaves to the flush service what the checkpoint does not vouch for: after a kill the bytes are in the
+// page cache, and nobody has synced them.
+func (r *recovery) markUnflushed() {
+	durable := int64(min(r.dispatchFrom, r.end))
+	for _, f := range r.log.files() {
+		if f.base+f.flushedPosition.Load() > durable {
+			f.flushedPosition.Store(max(0, durable-f.base))
+		}
+	}
+	r.log.flushedWhere.Store(durable)
+}
+
+// report tells the listener how far a start is that takes its time.
+func (r *recovery) report() {
+	if r.records%1024 != 0 || r.store.listener.Progress == nil {
+		return
+	}
+	now := time.Now()
+	if now.Sub(r.began) < 2*progressInterval || now.Sub(r.reported) < progressInterval {
+		return
+	}
+	r.reported = now
+	r.store.listener.Progress("recovery", int64(r.end-r.validateFrom), r.log.last().end()-int64(r.validateFrom))
+}
