@@ -12,13 +12,8 @@ import (
 	"loopmq/storage/vfs"
 )
 
-const (
-	// retryTimesOver is how many rounds a service takes at the end to write what is left; a round does one file.
-	// Source: FlushCommitLogService#RETRY_TIMES_OVER.
-	retryTimesOver = 10
-	// slowDisk is when a flush or commit is logged.
-	slowDisk = 500 * time.Millisecond
-)
+// slowDisk is when a flush or commit is logged.
+const slowDisk = 500 * time.Millisecond
 
 // CommitLog is the log of records over a queue of mapped files, with the appender that writes it and the services that
 // flush it. Life cycle: newCommitLog loads the files; recovery reads them through queue and says with setRecovered
@@ -417,15 +412,13 @@ func (l *CommitLog) flushTo(end PhyOffset) error {
 	}
 }
 
-// flushRest is the last work of a flush service.
+// flushRest is the last work of a flush service: file by file until nothing is left. Java stops after ten files
+// (FlushCommitLogService#RETRY_TIMES_OVER) and leaves the rest to the kernel.
 func (l *CommitLog) flushRest() {
-	for range retryTimesOver {
-		progressed, err := l.flush(0)
-		if err != nil {
+	for progressed := true; progressed; {
+		var err error
+		if progressed, err = l.flush(0); err != nil {
 			l.latch(err)
-		}
-		if !progressed {
-			return
 		}
 	}
 }

@@ -54,28 +54,27 @@ func (s *CommitRealTimeService) run() {
 	defer close(s.done)
 	for {
 		c := s.log.config()
-		progressed, err := s.log.commit(s.leastPages(time.Now().UnixMilli(), c))
-		if err != nil {
-			s.log.latch(err)
-		}
-		if progressed {
-			s.lastCommit.Store(time.Now().UnixMilli())
-			s.log.committed()
-		}
+		s.commit(s.leastPages(time.Now().UnixMilli(), c))
 		if !s.waitForRunning(c) {
 			break
 		}
 	}
-	for range retryTimesOver {
-		progressed, err := s.log.commit(0)
-		if err != nil {
-			s.log.latch(err)
-		}
-		if !progressed {
-			break
-		}
+	// Nothing may stay in the buffers, however many files that takes (Java: ten).
+	for s.commit(0) {
+	}
+}
+
+// commit is one round; it says whether something moved.
+func (s *CommitRealTimeService) commit(leastPages int) (progressed bool) {
+	progressed, err := s.log.commit(leastPages)
+	if err != nil {
+		s.log.latch(err)
+	}
+	if progressed {
+		s.lastCommit.Store(time.Now().UnixMilli())
 		s.log.committed()
 	}
+	return progressed
 }
 
 func (s *CommitRealTimeService) waitForRunning(c *Config) bool {
