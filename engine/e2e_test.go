@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"loopmq/reactor/remoting"
+	"loopmq/storage"
+)
+
+// A whole node, from the route to the message and through a restart, as a client sees it.
+func TestNodeServesAClient(t *testing.T) {
+	names := startNamesrv(t, 0)
+	fs, root := nodeFS()
+	cfg := nodeConfig(root)
+	cfg.NamesrvAddr = names.Addr().String()
+	b := startNode(t, cfg, fs)
+
+	router := dialRaw(t, names.Addr().String())
+	route := func(topic string) (found bool, brokerAddr string) {
+		resp := router.call(remoting.GetRouteInfoByTopic, nil, "topic", topic)
+		if resp.Code == remoting.TopicNotExist {
+			return false, ""
+		}
+		var data struct {
+			BrokerDatas []struct{ BrokerAddrs map[string]string }
+			QueueDatas  []struct{ WriteQueueNums int }
+		}
+		if err := json.Unmarshal(resp.Body, &data); err != nil || resp.Code != remoting.Success || len(data.BrokerDatas) != 1 {
+			t.Fatalf("route: code %d, %s: %v", resp.Code, resp.Body, err)
+		}
+		return true, data.BrokerDatas[0].BrokerAddrs["0"]
+	}
+	if found, addr := route("TBW102"); !found || addr != b.BrokerAddr() {
+		t.Fatalf("route of the template: %v %s, want %s", found, addr, b.BrokerAddr())
+	}
+	if found, _ := route("orders"); found {
+		t.Fatal("a topic that nobody made has a route")
+	}
+
+	// The first message makes the topic; the rest comes in one write.
+	c := dialNode(t, b)
+	acks := []nodeAck{ackOf(t, c.await(c.start(nodeSend(c, "orders", 0, "first"))[0]), "first")}
+	eventually(t, "a route of the new topic", func() bool { found, _ := route("orders"); return found })
+	var sends []*remoting.Command
+	for i := range 2000 {
+		sends = append(sends, nodeSend(c, "orders", i%4, fmt.Sprintf("message %d", i)))
+	}
+	for i, ch := range c.start(sends...) {
+		acks = append(acks, ackOf(t, c.await(ch), string(sends[i].Body)))
+	}
+	wantAcked(t, b, "orders", acks)
+
+	// A pull at the end is held until the next message.
+	end := int64(0)
+	for _, ack := range acks {
+		if ack.queueID == 1 {
+			end = max(end, ack.offset+1)
+		}
+	}
+	consumer := dialNode(t, b)
+	held := consumer.start(nodePull(consumer, "orders", 1, end, 15*time.Second))[0]
+	select {
+	case resp := <-held:
+		t.Fatalf("a pull at the end was answered at once: code %d", resp.Code)
+	case <-time.After(50 * time.Millisecond):
+	}
+	acks = append(acks, ackOf(t, c.await(c.start(nodeSend(c, "orders", 1, "awaited"))[0]), "awaited"))
+	if bodies, _ := recordsOf(t, consumer.await(held).Body); !slices.Equal(bodies, []string{"awaited"}) {
+		t.Fatalf("the held pull brought %q", bodies)
+	}
+
+	stopNode(t, b)
+	eventually(t, "the route going with the broker", func() bool { found, _ := route("orders"); return !found })
+	b = startNode(t, cfg, fs)
+	wantAcked(t, b, "orders", acks)
+	if found, addr := route("orders"); !found || addr != b.BrokerAddr() {
+		t.Fatalf("route after the restart: %v %s", found, addr)
+	}
+	c = dialNode(t, b)
+	again := ackOf(t, c.await(c.start(nodeSend(c, "orders", 1, "after the restart"))[0]), "after the restart")
+	wantAcked(t, b, "orders", append(acks, again))
+}
+
+// pump sends without pause until the connection ends, and returns what was acknowledged.
+func pump(t *testing.T, b *BrokerController, topic string, name int) (acks []nodeAck, refused int) {
+	c := dialNode(t, b)
+	defer c.close()
+	const window = 64
+	for i := 0; ; i += window {
+		sends := make([]*remoting.Command, window)
+		for k := range sends {
+			sends[k] = nodeSend(c, topic, (i+k)%4, fmt.Sprintf("%d of producer %d", i+k, name))
+		}
+		for k, ch := range c.start(sends...) {
+			resp := answerOrEnd(c, ch)
+			switch {
+			case resp == nil:
+				return acks, refused
+			case resp.Code == remoting.Success:
+				acks = append(acks, ackOf(t, resp, string(sends[k].Body)))
+			case resp.Code == remoting.ServiceNotAvailable || resp.Code == remoting.SystemBusy:
+				refused++
+			default:
+				t.Errorf("code %d %s", resp.Code, resp.Remark)
+				return acks, refused
+			}
+		}
+	}
+}
+
+// answerOrEnd waits for an answer, nil if the connection ended without it.
+func answerOrEnd(c *rawClient, ch <-chan *remoting.Command) *remoting.Command {
+	select {
+	case resp := <-ch:
+		return resp
+	case <-c.closed: // what was read before is in the channel
+		select {
+		case resp := <-ch:
+			return resp
+		default:
+			return nil
+		}
+	}
+}
+
+func TestStopWhileSendsAreInFlight(t *testing.T) {
+	for name, flush := range map[string]storage.FlushDiskType{"async": storage.AsyncFlush, "sync": storage.SyncFlush} {
+		t.Run(name, func(t *testing.T) {
+			fs, root := nodeFS()
+			cfg := nodeConfig(root)
+			cfg.Store.FlushDiskType = flush
+			b := startNode(t, cfg, fs)
+			addNodeTopic(t, b, "orders", 4)
+
+			var mu sync.Mutex
+			var acks []nodeAck
+			var producers sync.WaitGroup
+			for i := range 4 {
+				producers.Go(func() {
+					got, refused := pump(t, b, "orders", i)
+					mu.Lock()
+					defer mu.Unlock()
+					acks = append(acks, got...)
+					t.Logf("producer %d: %d acknowledged, %d refused", i, len(got), refused)
+				})
+			}
+			time.Sleep(200 * time.Millisecond)
+			began := time.Now()
+			stopNode(t, b)
+			t.Logf("stopped in %v", time.Since(began))
+			producers.Wait()
+			if len(acks) == 0 {
+				t.Fatal("nothing was acknowledged")
+			}
+			if _, err := fs.Stat(root + "/abort"); err == nil {
+				t.Fatal("the abort file is left after a clean stop")
+			}
+			wantAcked(t, startNode(t, cfg, fs), "orders", acks)
+		})
+	}
+}
+
+func TestStoppingRefusesInWords(t *testing.T) {
+	fs, root := nodeFS()
+	b := startNode(t, nodeConfig(root), fs)
+	addNodeTopic(t, b, "orders", 1)
+	c := dialNode(t, b)
+	ackOf(t, c.await(c.start(nodeSend(c, "orders", 0, "m"))[0]), "m")
+	b.server.RefuseNew(remoting.ServiceNotAvailable, remarkShuttingDown)
+	resp := c.await(c.start(nodeSend(c, "orders", 0, "n"))[0])
+	if resp.Code != remoting.ServiceNotAvailable || string(resp.Remark) != remarkShuttingDown {
+		t.Fatalf("code %d %s", resp.Code, resp.Remark)
+	}
+	stopNode(t, b)
+	c.waitClosed()
+	select {
+	case <-b.Done():
+	default:
+		t.Fatal("Done is open after Shutdown")
+	}
+	if b.Err() != nil || b.Ready() == nil {
+		t.Fatalf("err %v, ready %v", b.Err(), b.Ready())
+	}
+}
+
+func TestUnknownRequestIsNamed(t *testing.T) {
+	fs, root := nodeFS()
+	c := dialNode(t, startNode(t, nodeConfig(root), fs))
+	resp := c.call(4711, nil)
+	if resp.Code != remoting.RequestCodeNotSupported || string(resp.Remark) != " request type 4711 not supported" {
+		t.Fatalf("code %d %q", resp.Code, resp.Remark)
+	}
+}
+
+func TestStartSaysWhatIsWrong(t *testing.T) {
+	fs, root := nodeFS()
+	first := startNode(t, nodeConfig(root), fs)
+	f := func(what string, cfg Config, want string) {
+		t.Helper()
+		b, err := New(cfg, Options{FS: fs, Logger: testLogger(t)})
+		if err == nil {
+			err = b.Start(t.Context())
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	f("a store in use", nodeConfig(root), "lock")
+	taken := nodeConfig("/elsewhere")
+	taken.ListenPort = int(first.Addr().Port())
+	f("a port in use", taken, "address already in use")
+	bad := nodeConfig("/bad")
+	bad.BrokerIP1 = "no such host"
+	f("an address that is none", bad, "brokerIP1")
+	// What failed to start left nothing locked.
+	free := nodeConfig("/elsewhere")
+	startNode(t, free, fs)
+}
+
+func TestStartIsQuick(t *testing.T) {
+	cfg := nodeConfig(t.TempDir())
+	cfg.Store.MappedFileSizeCommitLog = 64 << 20
+	began := time.Now()
+	b := startNode(t, cfg, nil)
+	addNodeTopic(t, b, "orders", 1)
+	c := dialNode(t, b)
+	ackOf(t, c.await(c.start(nodeSend(c, "orders", 0, "m"))[0]), "m")
+	t.Logf("start to the first accepted message: %v", time.Since(began))
+}
