@@ -332,26 +332,26 @@ func (p *PullMessageProcessor) dispatch(pr *pullRequest) {
 
 // read runs on a worker.
 func (p *PullMessageProcessor) read(pr *pullRequest) {
-	if pr.session.Closed() {
+	switch {
+	case pr.session.Closed():
 		pr.recycle()
 		return
+	case !pr.session.Writable(): // since it was handed over
+		p.b.hold.block(pr)
+		return
 	}
-	answered := false
-	err := guardFault(func() {
-		p.get(pr, pr.maxMsgNums)
-		if pr.result.BufferTotalSize > pullBodyMax {
-			p.get(pr, 1)
-		}
-		code := pullCode(pr.result.Status, pr.offset)
-		if code == remoting.Success && pr.result.Cold {
-			pr.copyCold()
-		}
-		answered = true
-		p.answer(pr, code)
-	})
-	if err != nil && !answered {
+	p.get(pr, pr.maxMsgNums)
+	if pr.result.BufferTotalSize > pullBodyMax {
+		p.get(pr, 1)
+	}
+	if pr.result.Err == nil && pr.result.Cold {
+		pr.result.Err = pr.copyCold()
+	}
+	if err := pr.result.Err; err != nil {
 		pr.refuse(remoting.SystemError, "pull failed: "+err.Error())
+		return
 	}
+	p.answer(pr, pullCode(pr.result.Status, pr.offset))
 }
 
 func (p *PullMessageProcessor) get(pr *pullRequest, maxMsgNums int) {
@@ -429,13 +429,20 @@ func (p *PullMessageProcessor) answer(pr *pullRequest, code int32) {
 }
 
 // copyCold takes the records out of the map, so that page faults and disk reads hit this worker and not the loop.
-func (pr *pullRequest) copyCold() {
+func (pr *pullRequest) copyCold() error {
 	pr.coldBuffer = pr.coldBuffer[:0]
-	for i := range pr.result.Buffers {
-		pr.coldBuffer = append(pr.coldBuffer, pr.result.Buffers[i].Bytes()...)
+	err := guardFault(func() {
+		for i := range pr.result.Buffers {
+			pr.coldBuffer = append(pr.coldBuffer, pr.result.Buffers[i].Bytes()...)
+		}
+	})
+	if err == nil && len(pr.coldBuffer) > 0 {
+		pr.parts = append(pr.parts[:0], pr.coldBuffer)
 	}
-	pr.result.Release()
-	pr.parts = append(pr.parts[:0], pr.coldBuffer)
+	for i := range pr.result.Buffers {
+		pr.result.Buffers[i].Release()
+	}
+	return err
 }
 
 func (p *PullMessageProcessor) countGet(pr *pullRequest) {

@@ -4,12 +4,15 @@ package engine
 
 import (
 	"bufio"
+	"context"
 	"encoding/binary"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,6 +20,7 @@ import (
 
 	"loopmq/reactor/remoting"
 	"loopmq/storage/message"
+	"loopmq/storage/vfs"
 )
 
 // callTimeout bounds every wait of a raw client; no test asserts on times near it.
@@ -234,7 +238,25 @@ type testBroker struct {
 	*BrokerController
 	t    testing.TB
 	cfg  Config
+	fs   vfs.FS // nil: the real one
 	addr string
+}
+
+// loudLog passes warnings and errors on to the test's log, and fails the test for loans that did not come back.
+type loudLog struct {
+	slog.Handler
+	t testing.TB
+}
+
+func (l *loudLog) Handle(ctx context.Context, r slog.Record) error {
+	if strings.Contains(r.Message, "still lent") {
+		l.t.Errorf("%s", r.Message)
+	}
+	return l.Handler.Handle(ctx, r)
+}
+
+func (l *loudLog) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &loudLog{l.Handler.WithAttrs(attrs), l.t}
 }
 
 // testConfig is a configuration with small files, on loopback, under dir.
@@ -266,7 +288,7 @@ func startTestBroker(t testing.TB, change func(*Config)) *testBroker {
 
 func (b *testBroker) start() {
 	b.t.Helper()
-	controller, err := New(b.cfg, Options{Logger: testLogger(b.t)})
+	controller, err := New(b.cfg, Options{FS: b.fs, Logger: slog.New(&loudLog{testLogger(b.t).Handler(), b.t})})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -291,6 +313,51 @@ func (b *testBroker) restart() {
 }
 
 func (b *testBroker) dial() *rawClient { return dialRaw(b.t, b.addr) }
+
+// stuckClient writes requests and reads answers only when told to.
+type stuckClient struct {
+	t    testing.TB
+	conn net.Conn
+	r    *bufio.Reader
+}
+
+func newStuckClient(t testing.TB, addr string) *stuckClient {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return &stuckClient{t, conn, bufio.NewReader(conn)}
+}
+
+func (c *stuckClient) ask(code, opaque int32, fields []string) {
+	c.t.Helper()
+	cmd := &remoting.Command{Code: code, Opaque: opaque}
+	for i := 0; i+1 < len(fields); i += 2 {
+		cmd.Ext.Add(fields[i], fields[i+1])
+	}
+	if _, err := c.conn.Write(cmd.AppendTo(nil, 0)); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *stuckClient) next() *remoting.Command {
+	c.t.Helper()
+	_ = c.conn.SetReadDeadline(time.Now().Add(callTimeout))
+	var head [4]byte
+	if _, err := io.ReadFull(c.r, head[:]); err != nil {
+		c.t.Fatalf("read: %v", err)
+	}
+	frame := make([]byte, 4+binary.BigEndian.Uint32(head[:]))
+	copy(frame, head[:])
+	if _, err := io.ReadFull(c.r, frame[4:]); err != nil {
+		c.t.Fatalf("read: %v", err)
+	}
+	cmd := new(remoting.Command)
+	must(c.t, remoting.Decode(frame, cmd))
+	return cmd
+}
 
 // dispatched waits until all that is in the log is in its queues.
 func (b *testBroker) dispatched() {
