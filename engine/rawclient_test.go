@@ -401,6 +401,7 @@ func withFields(fields []string, more ...string) []string {
 			}
 		}
 		switch {
+		case at < 0 && more[i+1] == "-":
 		case at < 0:
 			fields = append(fields, more[i], more[i+1])
 		case more[i+1] == "-":
