@@ -152,7 +152,7 @@ var configKeys = []configKey{
 		field: func(c *Config) any { return &c.Store.MessageIndexSafe }},
 	{name: "msgTraceTopicName", start: true, doc: "topic of message traces",
 		field: func(c *Config) any { return &c.MsgTraceTopicName }},
-	{name: "namesrvAddr", start: true, doc: "name servers, host:port;host:port",
+	{name: "namesrvAddr", doc: "name servers, host:port;host:port",
 		field: func(c *Config) any { return &c.NamesrvAddr }},
 	{name: "notifyConsumerIdsChangedEnable", doc: "tell consumers at once when their group changes",
 		field: func(c *Config) any { return &c.NotifyConsumerIdsChangedEnable }},

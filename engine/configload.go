@@ -189,6 +189,15 @@ func (b *BrokerController) UpdateConfigProperties(text string) error {
 	return nil
 }
 
+func (b *BrokerController) tellNameServers(before, next *Config) {
+	if next.NamesrvAddr != before.NamesrvAddr {
+		b.outer.ConfigChanged()
+	}
+	if next.BrokerPermission != before.BrokerPermission {
+		b.outer.TopicsChanged()
+	}
+}
+
 // withProperties is a checked copy with the changes a properties text asks for.
 func (c *Config) withProperties(text string) (*Config, []Property, error) {
 	properties, err := ParseProperties([]byte(text))

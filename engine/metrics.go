@@ -123,8 +123,7 @@ var (
 	sentBackDesc     = prometheus.NewDesc("rocketmq_messages_sent_back_total", "Messages that consumers gave back for a retry.", []string{"topic", "consumer_group"}, nil)
 )
 
-// Describe implements prometheus.Collector.
-func (b *BrokerController) Describe(ch chan<- *prometheus.Desc) {
+func describeMetrics(ch chan<- *prometheus.Desc) {
 	for _, m := range brokerMetrics {
 		ch <- m.desc
 	}
@@ -136,8 +135,8 @@ func (b *BrokerController) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. Outside of service there is nothing to collect.
-func (b *BrokerController) Collect(ch chan<- prometheus.Metric) {
+// collectMetrics adds nothing outside of service.
+func (b *BrokerController) collectMetrics(ch chan<- prometheus.Metric) {
 	if !b.life.serving.Load() {
 		return
 	}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"loopmq/engine"
+	"loopmq/engine/namesrv"
+)
+
+// stopTimeout bounds an ordered stop: answers under way, the last flush.
+const stopTimeout = 20 * time.Second
+
+// signals returns a context that the first SIGINT or SIGTERM ends. The second ends the process at once, for whoever
+// cannot wait for an ordered stop: to the store that is a crash, from which it recovers.
+func signals(logger *slog.Logger) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	caught := make(chan os.Signal, 2)
+	signal.Notify(caught, syscall.SIGINT, syscall.SIGTERM)
+	go func() {
+		s := <-caught
+		logger.Info("stopping", "signal", s.String())
+		cancel()
+		s = <-caught
+		logger.Warn("stopping at once", "signal", s.String())
+		os.Exit(1)
+	}()
+	return ctx, cancel
+}
+
+// serveBroker runs a broker until ctx ends or the broker does.
+func serveBroker(ctx context.Context, cfg engine.Config, logger *slog.Logger) (err error) {
+	broker, err := engine.New(cfg, engine.Options{Logger: logger})
+	if err != nil {
+		return err
+	}
+	admin, err := listenAdmin(cfg.AdminAddr, broker, logger)
+	if err != nil {
+		return err
+	}
+	if admin != nil {
+		defer admin.Close()
+	}
+	if err := broker.Start(ctx); err != nil {
+		if admin != nil {
+			admin.Detach()
+		}
+		return err
+	}
+	printBootLine(broker)
+	select {
+	case <-ctx.Done():
+	case <-broker.Done():
+		err = broker.Err()
+	}
+	if admin != nil {
+		admin.Detach()
+	}
+	return errors.Join(err, broker.Shutdown(stopTimeout))
+}
+
+// printBootLine writes what scripts that start a broker wait for. Source: BrokerStartup#start.
+func printBootLine(broker *engine.BrokerController) {
+	line := fmt.Sprintf("The broker[%s, %s] boot success. serializeType=JSON", broker.Config().BrokerName, broker.BrokerAddr())
+	if names := broker.Config().NamesrvAddr; names != "" {
+		line += " and name server is " + names
+	}
+	fmt.Println(line)
+}
+
+// listenAdmin opens the admin port. The default address may be taken, by another broker on this host: then there is
+// none. An address that was asked for must be free.
+func listenAdmin(addr string, broker *engine.BrokerController, logger *slog.Logger) (*engine.AdminPort, error) {
+	if addr == "" {
+		return nil, nil
+	}
+	admin, err := engine.ListenAdmin(addr, broker, logger)
+	if errors.Is(err, syscall.EADDRINUSE) && addr == engine.DefaultAdminAddr {
+		logger.Warn("no admin port: its default address is taken, set adminAddr to another", "addr", addr)
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	logger.Info("admin port", "addr", admin.Addr(), "serves", "/metrics /livez /readyz /debug/pprof/")
+	return admin, nil
+}
+
+// startNamesrv starts a name server; the caller stops it.
+func startNamesrv(cfg namesrv.Config, logger *slog.Logger) (*namesrv.Server, error) {
+	server := namesrv.New(cfg, logger)
+	if err := server.Start(); err != nil {
+		return nil, err
+	}
+	fmt.Printf("The Name Server boot success. serializeType=JSON, address %s\n", server.Addr())
+	return server, nil
+}
+
+// readConfigFile reads -c FILE; no file is an empty one.
+func readConfigFile(path string) ([]byte, error) {
+	if path == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("configuration file %s does not exist", path)
+	}
+	return text, err
+}
