@@ -98,10 +98,18 @@ func (s *AllocateMappedFileService) discardReadyLocked() {
 	if s.ready == nil {
 		return
 	}
-	if err := s.ready.retire(); err != nil {
-		s.logger.Error("unused file not deleted", "file", s.ready.path(), "cause", err)
+	f := s.ready
+	s.setReadyLocked(nil)
+	if err := f.retire(); err != nil {
+		s.logger.Error("unused file not deleted", "file", f.path(), "cause", err)
 	}
-	s.ready = nil
+}
+
+func (s *AllocateMappedFileService) setReadyLocked(f *MappedFile) {
+	s.ready = f
+	if s.pool != nil {
+		s.pool.setSpare(f != nil && f.pooled)
+	}
 }
 
 // take waits for the file at base, allocateWaitMax at most. While the last try failed it does not wait.
@@ -132,7 +140,8 @@ func (s *AllocateMappedFileService) look(base int64) (f *MappedFile, err error, 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ready != nil && s.ready.base == base {
-		f, s.ready, s.wanted = s.ready, nil, -1
+		f, s.wanted = s.ready, -1
+		s.setReadyLocked(nil)
 		return f, nil, nil
 	}
 	return nil, s.err, s.changed
@@ -183,7 +192,7 @@ func (s *AllocateMappedFileService) publish(base int64, f *MappedFile, err error
 		s.err = err
 	}
 	if f != nil {
-		s.ready = f
+		s.setReadyLocked(f)
 		if s.wanted != base {
 			s.discardReadyLocked()
 		}

@@ -287,7 +287,7 @@ func (l *CommitLog) denied(now int64) (PutMessageStatus, error) {
 	if l.appender.queue.length.Load() >= int32(c.SendThreadPoolQueueCapacity) {
 		return QueueFull, errQueueFull
 	}
-	if l.pool != nil && l.pool.available() == 0 {
+	if l.pool != nil && l.pool.deficient() {
 		return QueueFull, errNoFreeBuffer
 	}
 	return PutOK, nil

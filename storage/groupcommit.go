@@ -21,7 +21,7 @@ type GroupCommitRequest struct {
 // What the service's goroutine does, as those who may wake it see it.
 const (
 	groupCommitRunning = iota // looks at the requests before it sleeps
-	groupCommitTimed          // sleeps groupCommitInterval: only a request wakes it
+	groupCommitTimed          // sleeps groupCommitInterval at most: only a request wakes it
 	groupCommitIdle           // sleeps: a request or unflushed bytes wake it
 )
 
@@ -122,8 +122,8 @@ func (s *GroupCommitService) run() {
 	defer close(s.done)
 	timer := time.NewTimer(groupCommitInterval)
 	defer timer.Stop()
-	for s.waitForRunning(timer) {
-		s.doCommit()
+	for progressed := false; s.waitForRunning(timer, progressed); {
+		progressed = s.doCommit()
 	}
 	s.doCommit()
 	s.log.flushRest()
@@ -131,11 +131,12 @@ func (s *GroupCommitService) run() {
 	s.fail(ServiceNotAvailable)
 }
 
-// waitForRunning sleeps until there is something to flush; false when the service stops.
-func (s *GroupCommitService) waitForRunning(timer *time.Timer) bool {
+// waitForRunning sleeps until there is something to flush; false when the service stops. After a round that flushed it
+// sleeps an interval, so that bytes nobody waits for cost a sync per interval and not one each.
+func (s *GroupCommitService) waitForRunning(timer *time.Timer, flushed bool) bool {
 	state := int32(groupCommitIdle)
 	var timeout <-chan time.Time
-	if s.log.remainsToFlush() {
+	if flushed || s.log.remainsToFlush() {
 		state = groupCommitTimed
 		timer.Reset(groupCommitInterval)
 		timeout = timer.C
@@ -168,12 +169,15 @@ func (s *GroupCommitService) hasRequests() bool {
 
 // doCommit is one round: flush as far as the requests ask, at least once, then end all that are served.
 // Source: GroupCommitService#doCommit.
-func (s *GroupCommitService) doCommit() {
+func (s *GroupCommitService) doCommit() (progressed bool) {
+	before := s.log.queue.flushedWhere.Load()
 	err := s.log.flushTo(s.swapRequests())
-	s.complete(time.Now(), PhyOffset(s.log.queue.flushedWhere.Load()))
+	after := s.log.queue.flushedWhere.Load()
+	s.complete(time.Now(), PhyOffset(after))
 	if err != nil {
 		s.log.latch(err)
 	}
+	return after != before
 }
 
 // swapRequests moves the new requests to those being served and returns the greatest end of all.

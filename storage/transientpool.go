@@ -19,6 +19,7 @@ type TransientStorePool struct {
 
 	mu     sync.Mutex // guards what follows
 	free   []*transientBuffer
+	spare  bool // the next file, made and not yet in use, has a buffer
 	closed bool
 }
 
@@ -63,6 +64,21 @@ func (p *TransientStorePool) available() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.free)
+}
+
+func (p *TransientStorePool) setSpare(spare bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.spare = spare
+}
+
+// deficient says that the next file would have no buffer. Java does not count the one that the next file has already,
+// so its broker refuses all sends with a pool of two. Source: TransientStorePool#availableBufferNums,
+// DefaultMessageStore#isTransientStorePoolDeficient.
+func (p *TransientStorePool) deficient() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.free) == 0 && !p.spare
 }
 
 func (b *transientBuffer) giveBack() {
