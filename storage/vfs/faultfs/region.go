@@ -174,7 +174,7 @@ func (r *region) Sync(from, to int64) error {
 	if len(n.synced) != len(n.data) {
 		n.synced = append(make([]byte, 0, len(n.data)), n.synced[:min(len(n.synced), len(n.data))]...)[:len(n.data)]
 	}
-	copy(n.synced[from:to], n.data[from:to])
+	recopy(n.synced[from:to], n.data[from:to]) // others may store there meanwhile, as into a mapped file
 	n.lenSynced = len(n.data)
 	n.modTime = time.Now().UnixMilli()
 	return nil
