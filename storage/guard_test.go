@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package storage
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"loopmq/storage/vfs"
+)
+
+// faultChildEnv names the case that a child process runs.
+const faultChildEnv = "LOOPMQ_FAULT_CHILD"
+
+// faultCases each truncate a real file under its map and touch it in one way. They return the error met.
+var faultCases = map[string]func(t *testing.T, l *testLog) error{
+	"inline append": func(t *testing.T, l *testLog) error {
+		l.mustPut(100)
+		truncateUnder(t, l, 0)
+		return l.putThatFaults(100)
+	},
+	"queued append": func(t *testing.T, l *testLog) error {
+		l.mustPut(100)
+		truncateUnder(t, l, 0)
+		return l.putThatFaults(int(l.queue.fileSize) / 2)
+	},
+	"append in the middle of the record": func(t *testing.T, l *testLog) error {
+		l.mustPut(100)
+		truncateUnder(t, l, osPageSize)
+		return l.putThatFaults(2 * osPageSize)
+	},
+	"roll": func(t *testing.T, l *testLog) error {
+		l.mustPut(int(l.queue.fileSize) - 1000)
+		truncateUnder(t, l, 0)
+		return l.putThatFaults(2000)
+	},
+	"slave": func(t *testing.T, l *testLog) error {
+		if err := l.appendData(0, make([]byte, 100)); err != nil {
+			t.Fatal(err)
+		}
+		truncateUnder(t, l, 0)
+		return l.appendData(100, make([]byte, 100))
+	},
+}
+
+func truncateUnder(t *testing.T, l *testLog, size int64) {
+	t.Helper()
+	if err := os.Truncate(l.queue.last().path(), size); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (l *testLog) putThatFaults(size int) error {
+	l.t.Helper()
+	before := l.maxOffset()
+	put, done := testPut("topic", 0, size, 1)
+	_, status := l.asyncPutMessages([]*PutMessage{put})
+	if status == PutOK {
+		status = <-done
+	}
+	if status != ServiceNotAvailable || l.maxOffset() != before {
+		l.t.Fatalf("put: %v; the log went from %d to %d", status, before, l.maxOffset())
+	}
+	if next := l.nextQueueOffset("topic", 0); next != 1 {
+		l.t.Fatalf("the queue offset was used up: next is %d", next)
+	}
+	return put.Cause
+}
+
+// A file cut short by someone else ends the operation that touches it with an error that names file and offset, and
+// latches the store. The process lives.
+func TestFaultsBecomeErrors(t *testing.T) {
+	for name := range faultCases {
+		t.Run(name, func(t *testing.T) {
+			child := exec.Command(os.Args[0], "-test.run=^TestFaultChild$", "-test.count=1")
+			child.Env = append(os.Environ(), faultChildEnv+"="+name)
+			if out, err := child.CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+// TestFaultChild is a case of TestFaultsBecomeErrors, in a process of its own.
+func TestFaultChild(t *testing.T) {
+	name := os.Getenv(faultChildEnv)
+	if name == "" {
+		return
+	}
+	dir := t.TempDir()
+	l := openTestLogAt(t, vfs.OS{}, dir, func(c *Config) {
+		if name == "slave" {
+			c.Role = Slave
+		}
+	})
+	err := faultCases[name](t, l)
+	var fault *FaultError
+	if !errors.As(err, &fault) || !errors.Is(err, ErrFault) {
+		t.Fatalf("error %v", err)
+	}
+	if want := filepath.Join(dir, strings.Repeat("0", mappedFileNameLength)); fault.Path != want || !strings.Contains(err.Error(), want) {
+		t.Fatalf("%v does not name %s", err, want)
+	}
+	if fault.Offset < 0 || fault.Offset >= l.queue.fileSize {
+		t.Fatalf("%v does not name a place in the file", err)
+	}
+	if status, cause := l.denied(time.Now().UnixMilli()); l.role != Slave && (status != ServiceNotAvailable || !errors.Is(cause, ErrFault)) {
+		t.Fatalf("denied: %v, %v", status, cause)
+	}
+	if !l.flags.latched() || l.readOnly.Load() != 1 {
+		t.Fatal("the store is not latched")
+	}
+}
+
+// A panic that is no fault in a mapped file goes on.
+func TestOtherPanicsGoOn(t *testing.T) {
+	for _, cause := range []any{"BUG: of ours", fmt.Errorf("an error"), nilPointerPanic()} {
+		func() {
+			defer func() {
+				if r := recover(); r != cause {
+					t.Fatalf("recovered %v, want %v", r, cause)
+				}
+			}()
+			var err error
+			defer catchFault(&err)
+			panic(cause)
+		}()
+	}
+}
+
+func nilPointerPanic() (r any) {
+	defer func() { r = recover() }()
+	var f *MappedFile
+	return f.size
+}
