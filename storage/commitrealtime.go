@@ -99,7 +99,7 @@ func (s *CommitRealTimeService) wrote(now int64) {
 	}
 	q, c := s.log.queue, s.log.config()
 	committed, wrote := q.committedWhere.Load(), q.maxWrotePosition()
-	if committed == wrote {
+	if committed == wrote || s.log.flags.latched() { // a wake for nothing would repeat itself for ever
 		return
 	}
 	enough := pagesBetween(committed, wrote) >= int64(c.CommitCommitLogLeastPages)

@@ -85,7 +85,7 @@ func (s *FlushRealTimeService) waitForRunning(c *Config) bool {
 
 // wrote is called after an append: an untimed wait ends when there are pages enough to flush.
 func (s *FlushRealTimeService) wrote() {
-	if !s.asleep.Load() {
+	if !s.asleep.Load() || !s.log.remainsToFlush() { // a wake for nothing would repeat itself for ever
 		return
 	}
 	q := s.log.queue
