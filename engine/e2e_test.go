@@ -13,6 +13,7 @@ import (
 
 	"loopmq/reactor/remoting"
 	"loopmq/storage"
+	"loopmq/storage/vfs/faultfs"
 )
 
 // A whole node, from the route to the message and through a restart, as a client sees it.
@@ -189,6 +190,48 @@ func TestStoppingRefusesInWords(t *testing.T) {
 	if b.Err() != nil || b.Ready() == nil {
 		t.Fatalf("err %v, ready %v", b.Err(), b.Ready())
 	}
+}
+
+// A disk that hangs keeps neither the senders nor the process: what waits for it is answered, and not with an OK.
+func TestStopOnADiskThatHangs(t *testing.T) {
+	fs := faultfs.New()
+	cfg := nodeConfig("/store")
+	cfg.Store.FlushDiskType = storage.SyncFlush
+	cfg.Store.SyncFlushTimeout = callTimeout.Milliseconds()
+	b, err := New(cfg, Options{FS: fs, Logger: testLogger(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	addNodeTopic(t, b, "orders", 1)
+	c := dialNode(t, b)
+	ackOf(t, c.await(c.start(nodeSend(c, "orders", 0, "kept"))[0]), "kept")
+
+	release := make(chan struct{})
+	hung := make(chan struct{})
+	var once sync.Once
+	fs.SetHook(func(op faultfs.Op, path string) {
+		if op == faultfs.OpSync && strings.Contains(path, "commitlog") {
+			once.Do(func() { close(hung) })
+			<-release
+		}
+	})
+	waiting := c.start(nodeSend(c, "orders", 0, "in doubt"))[0]
+	<-hung
+	if err := b.Shutdown(time.Second); err == nil {
+		t.Error("a stop on a hanging disk says that all is well")
+	}
+	resp := answerOrEnd(c, waiting)
+	if resp == nil || resp.Code != remoting.ServiceNotAvailable {
+		t.Errorf("the send that waited for the disk was answered %+v", resp)
+	}
+	close(release)
+	fs.SetHook(nil)
+	// The stop goes on by itself; the store is there for the next start.
+	eventually(t, "the store being closed", func() bool { return fs.OpenRegions() == 0 })
+	wantAcked(t, startNode(t, cfg, fs), "orders", []nodeAck{{0, 0, "kept"}})
 }
 
 func TestUnknownRequestIsNamed(t *testing.T) {

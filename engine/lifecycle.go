@@ -24,6 +24,8 @@ const (
 	persistRetryInterval = 5 * time.Second
 	// drainPoll is how often a stop looks whether what is under way has ended.
 	drainPoll = 2 * time.Millisecond
+	// closeTimeMin is what the store gets for its last flush however long clients took.
+	closeTimeMin = 2 * time.Second
 	// serverStopShare of the stop's time is kept for the client port: what was answered has to leave.
 	serverStopShare = 3
 )
@@ -51,13 +53,18 @@ func (b *BrokerController) Start(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	cfg := b.Config()
-	boot := fmt.Sprintf("The broker[%s, %s] boot success. serializeType=JSON", cfg.BrokerName, b.BrokerAddr())
-	if cfg.NamesrvAddr != "" {
-		boot += " and name server is " + cfg.NamesrvAddr
-	}
-	b.logger.Info(boot)
+	b.logger.Info(b.BootLine())
 	return nil
+}
+
+// BootLine is what scripts that start a broker wait for. Source: BrokerStartup#start.
+func (b *BrokerController) BootLine() string {
+	cfg := b.Config()
+	line := fmt.Sprintf("The broker[%s, %s] boot success. serializeType=JSON", cfg.BrokerName, b.BrokerAddr())
+	if cfg.NamesrvAddr != "" {
+		line += " and name server is " + cfg.NamesrvAddr
+	}
+	return line
 }
 
 // startFailedTimeout bounds the stop after a start that failed: no client was served.
@@ -187,23 +194,40 @@ func (b *BrokerController) shutdown(deadline time.Time) error {
 			lane.Stop()
 		}
 	}
-	return errors.Join(scheduleErr, b.saveTables(), b.closeStore())
+	return errors.Join(scheduleErr, b.closeFiles(deadline))
 }
 
-// drain waits until nothing that was accepted is under way: requests that wait for a worker, puts, and waits for the
-// disk. What is left at the deadline is answered SERVICE_NOT_AVAILABLE.
+// closeFiles saves the tables and closes the store. A disk that hangs does not keep the process: it may end, and the
+// next start recovers.
+func (b *BrokerController) closeFiles(deadline time.Time) error {
+	done := make(chan error, 1)
+	go func() { done <- errors.Join(b.saveTables(), b.closeStore()) }()
+	timer := time.NewTimer(max(time.Until(deadline), closeTimeMin))
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-timer.C:
+		return errors.New("the store did not close in time, the disk hangs: the next start recovers it")
+	}
+}
+
+// drain waits until nothing that was accepted is under way: first what the workers have, which may put messages, then
+// the store's puts and their flushes. What the store still has at the deadline is answered SERVICE_NOT_AVAILABLE.
 func (b *BrokerController) drain(deadline time.Time) {
-	for time.Now().Before(deadline) {
-		stats := b.store.Stats()
-		queued := stats.PutQueueLength + stats.WaitingFlushRequests
-		for _, lane := range b.lanes() {
-			queued += lane.Len()
-		}
-		if queued == 0 {
-			return
-		}
+	for time.Now().Before(deadline) && !b.idle() {
 		time.Sleep(drainPoll)
 	}
+	b.store.Drain(deadline)
+}
+
+func (b *BrokerController) idle() bool {
+	for _, lane := range b.lanes() {
+		if !lane.Idle() {
+			return false
+		}
+	}
+	return true
 }
 
 func (b *BrokerController) saveTables() (err error) {

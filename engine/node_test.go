@@ -233,4 +233,3 @@ func addNodeTopic(t testing.TB, b *BrokerController, topic string, queues int32)
 		t.Fatal(err)
 	}
 }
-

@@ -84,7 +84,9 @@ func newOuterBench(t *testing.T, namesrvAddr string, change func(*Config)) *oute
 	return o
 }
 
-func (o *outerBench) start(addr string) { o.Start(outerIdentity{addr: addr, haServerAddr: "127.0.0.1:2"}) }
+func (o *outerBench) start(addr string) {
+	o.Start(outerIdentity{addr: addr, haServerAddr: "127.0.0.1:2"})
+}
 
 // knows says whether a name server has a route for the topic.
 func knows(t *testing.T, s *namesrv.Server, topic string) bool {

@@ -19,6 +19,8 @@ type Lane struct {
 	tasks   []task     // a ring: count of them from head
 	head    int
 	count   int
+	resting int // workers that wait for a task
+	size    int // workers
 	stopped bool
 }
 
@@ -35,9 +37,9 @@ const laneRingMin = 64
 
 // NewLane starts the workers.
 func NewLane(name string, workers, capacity int) *Lane {
-	l := &Lane{name: name, capacity: max(1, capacity)}
+	l := &Lane{name: name, capacity: max(1, capacity), size: max(1, workers)}
 	l.wake = sync.NewCond(&l.mu)
-	for range max(1, workers) {
+	for range l.size {
 		l.workers.Go(l.work)
 	}
 	return l
@@ -51,6 +53,13 @@ func (l *Lane) Len() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.count
+}
+
+// Idle says that no task is queued and none runs.
+func (l *Lane) Idle() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.count == 0 && l.resting == l.size
 }
 
 // HeadWait is how long the oldest of them has waited, 0 when there is none.
@@ -102,6 +111,8 @@ func (l *Lane) growLocked() {
 func (l *Lane) take() (t task, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.resting++
+	defer func() { l.resting-- }()
 	for l.count == 0 && !l.stopped {
 		l.wake.Wait()
 	}

@@ -56,7 +56,7 @@ func serveBroker(ctx context.Context, cfg engine.Config, logger *slog.Logger) (e
 		}
 		return err
 	}
-	printBootLine(broker)
+	fmt.Println(broker.BootLine())
 	select {
 	case <-ctx.Done():
 	case <-broker.Done():
@@ -66,15 +66,6 @@ func serveBroker(ctx context.Context, cfg engine.Config, logger *slog.Logger) (e
 		admin.Detach()
 	}
 	return errors.Join(err, broker.Shutdown(stopTimeout))
-}
-
-// printBootLine writes what scripts that start a broker wait for. Source: BrokerStartup#start.
-func printBootLine(broker *engine.BrokerController) {
-	line := fmt.Sprintf("The broker[%s, %s] boot success. serializeType=JSON", broker.Config().BrokerName, broker.BrokerAddr())
-	if names := broker.Config().NamesrvAddr; names != "" {
-		line += " and name server is " + names
-	}
-	fmt.Println(line)
 }
 
 // listenAdmin opens the admin port. The default address may be taken, by another broker on this host: then there is
