@@ -21,6 +21,7 @@ import (
 	"loopmq/reactor/remoting"
 	"loopmq/storage/message"
 	"loopmq/storage/vfs"
+	"loopmq/storage/vfs/faultfs"
 )
 
 // callTimeout bounds every wait of a raw client; no test asserts on times near it.
@@ -238,7 +239,7 @@ type testBroker struct {
 	*BrokerController
 	t    testing.TB
 	cfg  Config
-	fs   vfs.FS // nil: the real one
+	fs   vfs.FS
 	addr string
 }
 
@@ -276,14 +277,27 @@ func testConfig(dir string) Config {
 // startTestBroker starts a broker that ends with the test; change may be nil.
 func startTestBroker(t testing.TB, change func(*Config)) *testBroker {
 	t.Helper()
-	cfg := testConfig(t.TempDir())
-	if change != nil {
-		change(&cfg)
-	}
-	b := &testBroker{t: t, cfg: cfg}
+	b := newTestBroker(t, change)
 	b.start()
 	t.Cleanup(b.stop)
 	return b
+}
+
+// newTestBroker makes a broker that start starts.
+func newTestBroker(t testing.TB, change func(*Config)) *testBroker {
+	b := &testBroker{t: t, cfg: testConfig(t.TempDir()), fs: vfs.OS{}}
+	if raceDetector {
+		b.fs = faultfs.New()
+	}
+	if change != nil {
+		change(&b.cfg)
+	}
+	return b
+}
+
+// file is a path under the broker's root.
+func (b *testBroker) file(parts ...string) string {
+	return filepath.Join(append([]string{b.cfg.Store.StorePathRootDir}, parts...)...)
 }
 
 func (b *testBroker) start() {

@@ -5,8 +5,6 @@ package engine
 import (
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
@@ -106,7 +104,7 @@ func TestDelayOffsetsSurviveRestart(t *testing.T) {
 		c.pullUntil("g", "T", 0, 0, 3)
 		c.close()
 		b.restart()
-		data, err := os.ReadFile(filepath.Join(b.cfg.Store.StorePathRootDir, "config", "delayOffset.json"))
+		data, err := b.fs.ReadFile(b.file("config", "delayOffset.json"))
 		if want := "{\n\t\"offsetTable\":{1:3\n\t}\n}"; err != nil || string(data) != want {
 			t.Errorf("delayOffset.json is %q, %v; want %q", data, err, want)
 		}
@@ -122,14 +120,12 @@ func TestDelayOffsetsSurviveRestart(t *testing.T) {
 
 // Offsets outside of their queues are corrected, and every level delivers (apache/rocketmq#1869).
 func TestDelayOffsetsAreClamped(t *testing.T) {
-	cfg := testConfig(t.TempDir())
-	shortDelays(50, 50, 50)(&cfg)
-	dir := filepath.Join(cfg.Store.StorePathRootDir, "config")
-	must(t, os.MkdirAll(dir, 0o755))
-	must(t, os.WriteFile(filepath.Join(dir, "delayOffset.json"), []byte(`{"dataVersion":{"counter":4},"offsetTable":{1:1000,"3":77}}`), 0o644))
-	b := &testBroker{t: t, cfg: cfg}
+	b := newTestBroker(t, shortDelays(50, 50, 50))
+	must(t, b.fs.MkdirAll(b.file("config")))
+	write := func(text string) { must(t, b.fs.WriteFile(b.file("config", "delayOffset.json"), []byte(text))) }
+	write(`{"dataVersion":{"counter":4},"offsetTable":{1:1000,"3":77}}`)
 	b.start()
-	t.Cleanup(b.stop)
+	t.Cleanup(func() { b.stop() })
 	c := b.dial()
 	f := func(base int64) {
 		for level := 1; level <= 3; level++ {
@@ -147,6 +143,12 @@ func TestDelayOffsetsAreClamped(t *testing.T) {
 		return offsets[1] == 0 && offsets[3] == 0
 	})
 	f(0)
+	c.close()
+	b.stop()
+	write(`{"offsetTable":{1:1001,2:1}}`)
+	b.start()
+	c = b.dial()
+	eventually(t, "the offsets to be corrected", func() bool { return b.schedule.Offsets()[1] == 1 })
 	f(1)
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"loopmq/reactor"
@@ -43,6 +44,7 @@ var sendLoopLocal = reactor.NewLoopLocal()
 type SendMessageProcessor struct {
 	b     *BrokerController
 	sends sync.Pool
+	trace atomic.Pointer[traceFields]
 }
 
 func newSendMessageProcessor(b *BrokerController) *SendMessageProcessor {
@@ -75,57 +77,7 @@ type sendRecord struct {
 	stats    *TopicStats
 	host     netip.AddrPort
 	response remoting.Command
-	ids      []byte
-}
-
-// sendHeader is SendMessageRequestHeader; V2 spells the same fields with one letter each. Slices borrow the request.
-type sendHeader struct {
-	topic, defaultTopic, properties         []byte
-	defaultTopicQueueNums, queueID, sysFlag int32
-	flag, reconsumeTimes                    int32
-	maxReconsumeTimes                       int32 // -1: not given
-	bornTimestamp                           int64
-	unitMode, batch                         bool
-}
-
-func (h *sendHeader) decode(cmd *remoting.Command) error {
-	names := &sendFieldsV2
-	if cmd.Code == remoting.SendMessage {
-		names = &sendFieldsV1
-	}
-	ext := &cmd.Ext
-	fields := intFields{ext: ext}
-	h.topic, _ = ext.Get(names.topic)
-	h.defaultTopic, _ = ext.Get(names.defaultTopic)
-	h.properties, _ = ext.Get(names.properties)
-	h.defaultTopicQueueNums = fields.optionalInt32(names.defaultTopicQueueNums, 0)
-	h.queueID = fields.int32(names.queueID)
-	h.sysFlag = fields.int32(names.sysFlag)
-	h.bornTimestamp = fields.int64(names.bornTimestamp)
-	h.flag = fields.int32(names.flag)
-	h.reconsumeTimes = fields.optionalInt32(names.reconsumeTimes, 0)
-	h.maxReconsumeTimes = fields.optionalInt32(names.maxReconsumeTimes, -1)
-	h.unitMode = ext.Bool(names.unitMode)
-	h.batch = ext.Bool(names.batch)
-	return fields.err
-}
-
-type sendFieldNames struct {
-	topic, defaultTopic, defaultTopicQueueNums, queueID, sysFlag, bornTimestamp, flag string
-	properties, reconsumeTimes, unitMode, maxReconsumeTimes, batch                    string
-}
-
-var sendFieldsV1 = sendFieldNames{
-	topic: "topic", defaultTopic: "defaultTopic", defaultTopicQueueNums: "defaultTopicQueueNums", queueID: "queueId",
-	sysFlag: "sysFlag", bornTimestamp: "bornTimestamp", flag: "flag", properties: "properties",
-	reconsumeTimes: "reconsumeTimes", unitMode: "unitMode", maxReconsumeTimes: "maxReconsumeTimes", batch: "batch",
-}
-
-// sendFieldsV2: a is the producer group, which nothing here needs. Source: SendMessageRequestHeaderV2.
-var sendFieldsV2 = sendFieldNames{
-	topic: "b", defaultTopic: "c", defaultTopicQueueNums: "d", queueID: "e",
-	sysFlag: "f", bornTimestamp: "g", flag: "h", properties: "i",
-	reconsumeTimes: "j", unitMode: "k", maxReconsumeTimes: "l", batch: "m",
+	text     []byte // of the answer's values
 }
 
 // refusal is a send that is answered without being stored.
@@ -550,8 +502,8 @@ func (s *sendRecord) recycle() {
 	if cap(s.Record) > recordBufferKeep {
 		s.Record = nil
 	}
-	if cap(s.ids) > recordBufferKeep {
-		s.ids = nil
+	if cap(s.text) > recordBufferKeep {
+		s.text = nil
 	}
 	s.p.sends.Put(s)
 }
@@ -567,47 +519,68 @@ func (s *sendRecord) finish(status storage.PutMessageStatus, cause error) {
 		return
 	}
 	s.stats.Put(int(s.MsgNum), s.WroteBytes)
-	resp := &s.response
-	resp.Reset()
-	resp.Code, resp.Version = code, remoting.Version
-	resp.Ext.AddBytes("msgId", s.messageIDs())
-	resp.Ext.AddInt("queueId", int64(s.queueID))
-	resp.Ext.AddInt("queueOffset", int64(s.QueueOffset))
-	p.addTrace(resp)
-	to.Reply(resp)
+	to.Reply(s.encodeResponse(code))
 	s.recycle()
 }
 
-// messageIDs is the offset id, or those of a batch joined by commas.
-func (s *sendRecord) messageIDs() []byte {
-	s.ids = message.AppendOffsetMessageID(s.ids[:0], s.host, int64(s.WroteOffset))
+// encodeResponse fills the answer of a stored send. Keys and the values that are always the same are not copied.
+func (s *sendRecord) encodeResponse(code int32) *remoting.Command {
+	text := s.appendMessageIDs(s.text[:0])
+	idsEnd := len(text)
+	text = strconv.AppendInt(text, int64(s.queueID), 10)
+	queueEnd := len(text)
+	text = strconv.AppendInt(text, int64(s.QueueOffset), 10)
+	s.text = text
+	trace := s.p.traceFields()
+	resp := &s.response
+	resp.Code, resp.Version = code, remoting.Version
+	resp.Ext.List = append(resp.Ext.List[:0],
+		remoting.Field{Key: keyMsgID, Value: text[:idsEnd]},
+		remoting.Field{Key: keyQueueID, Value: text[idsEnd:queueEnd]},
+		remoting.Field{Key: keyQueueOffset, Value: text[queueEnd:]},
+		trace.region, trace.on)
+	return resp
+}
+
+var keyMsgID, keyQueueID, keyQueueOffset = []byte("msgId"), []byte("queueId"), []byte("queueOffset")
+
+// appendMessageIDs appends the offset id, or those of a batch joined by commas.
+func (s *sendRecord) appendMessageIDs(text []byte) []byte {
+	text = message.AppendOffsetMessageID(text, s.host, int64(s.WroteOffset))
 	offset := s.WroteOffset
 	for i := 1; i < len(s.sizes); i++ {
 		offset += storage.PhyOffset(s.sizes[i-1])
-		s.ids = message.AppendOffsetMessageID(append(s.ids, ','), s.host, int64(offset))
+		text = message.AppendOffsetMessageID(append(text, ','), s.host, int64(offset))
 	}
-	return s.ids
+	return text
 }
 
-// addTrace adds the fields that every answer to a send carries, also a refusal.
-func (p *SendMessageProcessor) addTrace(resp *remoting.Command) {
+// traceFields are the fields that every answer to a send carries, also a refusal, made once for each configuration.
+type traceFields struct {
+	cfg        *Config
+	region, on remoting.Field
+}
+
+func (p *SendMessageProcessor) traceFields() *traceFields {
 	cfg := p.b.Config()
-	resp.Ext.Add("MSG_REGION", cfg.RegionID)
-	resp.Ext.Add("TRACE_ON", boolText(cfg.TraceOn))
-}
-
-func boolText(v bool) string {
-	if v {
-		return "true"
+	if t := p.trace.Load(); t != nil && t.cfg == cfg {
+		return t
 	}
-	return "false"
+	t := &traceFields{
+		cfg:    cfg,
+		region: remoting.Field{Key: []byte("MSG_REGION"), Value: []byte(cfg.RegionID)},
+		on:     remoting.Field{Key: []byte("TRACE_ON"), Value: strconv.AppendBool(nil, cfg.TraceOn)},
+	}
+	p.trace.Store(t)
+	return t
 }
 
 // answer refuses a send.
 func (p *SendMessageProcessor) answer(to reactor.ReplyTo, refused *refusal) {
 	resp := newResponse(refused.code)
 	resp.SetRemark(refused.remark)
-	p.addTrace(resp)
+	trace := p.traceFields()
+	resp.Ext.List = append(resp.Ext.List, trace.region, trace.on)
 	to.Reply(resp)
 	putResponse(resp)
 }
