@@ -239,9 +239,13 @@ func (r *recovery) nearest(ms int64) (offset PhyOffset) {
 	return offset
 }
 
-// cutQueues makes every queue end with its last record below dispatchFrom. The checkpoint goes down first.
+// cutQueues makes every queue, and the index, end with its last record below dispatchFrom. The checkpoint goes down
+// first.
 func (r *recovery) cutQueues() error {
 	if err := r.lowerCheckpoint(r.dispatchFrom); err != nil {
+		return err
+	}
+	if err := r.cutIndex(r.dispatchFrom); err != nil {
 		return err
 	}
 	return forEach(recoverWorkers, r.store.queues.all(), func(q *ConsumeQueue) error {
@@ -420,8 +424,9 @@ func (r *recovery) dispatch(d *dispatchRequest) error {
 		}
 		minOffset, maxOffset := q.bounds()
 		switch {
-		case mismatch.stored == 0 || mismatch.stored > maxOffset && minOffset == maxOffset:
-			// The topic was deleted and made again, or nothing is left of the queue before.
+		case mismatch.stored == 0 || minOffset == maxOffset:
+			// The topic was deleted and made again, or nothing is left of the queue before: blanks at most, from when it
+			// began at a later record.
 			r.store.dispatcher.last = nil
 			if _, err := r.store.queues.renew(q); err != nil {
 				return err
@@ -458,7 +463,7 @@ func (r *recovery) finish() error {
 			return err
 		}
 	}
-	if err := r.cutIndex(); err != nil {
+	if err := r.cutIndex(r.end); err != nil {
 		return err
 	}
 	if err := s.log.setRecovered(r.end); err != nil {
@@ -494,21 +499,22 @@ func (r *recovery) finish() error {
 	return err
 }
 
-// cutIndex drops entries of records at or past the end; otherwise the records that come there next would count as
-// entered already.
-func (r *recovery) cutIndex() error {
+// cutIndex drops the entries of records at or past limit. At the end of the log, because the records that come there
+// next would count as entered already; at dispatchFrom, because entries that no checkpoint vouches for may be of an
+// earlier history of the same offsets, which a power cut brought back: the cut that dropped them was not synced.
+func (r *recovery) cutIndex(limit PhyOffset) error {
 	index := r.store.index
 	last := index.last()
-	if last == nil || last.head().endPhyOffset < r.end {
+	if last == nil || last.head().endPhyOffset < limit {
 		return nil
 	}
 	if _, err := index.remove(func(x *IndexFile) bool {
-		return x != index.files()[0] && x.head().beginPhyOffset >= r.end
+		return x != index.files()[0] && x.head().beginPhyOffset >= limit
 	}); err != nil {
 		return err
 	}
-	if last = index.last(); last.head().endPhyOffset >= r.end {
-		last.repair(r.end)
+	if last = index.last(); last.head().endPhyOffset >= limit {
+		last.repair(limit)
 	}
 	return nil
 }
