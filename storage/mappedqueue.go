@@ -173,10 +173,16 @@ func (q *MappedFileQueue) minOffset() int64 {
 	return 0
 }
 
-// maxOffset is the end of readable bytes.
+// maxOffset is the end of readable bytes. With the transient pool that may lie before the last file: the one before is
+// committed first.
 func (q *MappedFileQueue) maxOffset() int64 {
-	if f := q.last(); f != nil {
-		return f.base + f.readPosition()
+	files := q.files()
+	for i := len(files) - 1; i >= 0; i-- {
+		f := files[i]
+		position := f.readPosition()
+		if position > 0 || i == 0 || files[i-1].readPosition() == files[i-1].size {
+			return f.base + position
+		}
 	}
 	return 0
 }
