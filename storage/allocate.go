@@ -35,7 +35,7 @@ type AllocateMappedFileService struct {
 	queue    *MappedFileQueue
 	pool     *TransientStorePool // nil: no write buffers
 	fastFail func() bool         // fastFailIfNoBufferInStorePool
-	window   func() int64        // populateWindow
+	populate func(*MappedFile)
 	logger   *slog.Logger
 
 	wake    chan struct{}
@@ -53,7 +53,7 @@ func newAllocateMappedFileService(queue *MappedFileQueue) *AllocateMappedFileSer
 	return &AllocateMappedFileService{
 		fs: queue.fs, queue: queue, logger: queue.logger,
 		fastFail: func() bool { return false },
-		window:   func() int64 { return 0 },
+		populate: func(*MappedFile) {},
 		wake:     make(chan struct{}, 1),
 		stopped:  make(chan struct{}),
 		done:     make(chan struct{}),
@@ -222,7 +222,7 @@ func (s *AllocateMappedFileService) make(base int64) (*MappedFile, error) {
 		f.writeBuffer.Store(buffer)
 		return f, nil
 	}
-	populate(f, s.window())
+	s.populate(f)
 	return f, nil
 }
 

@@ -99,9 +99,9 @@ func newCommitLog(fsys vfs.FS, dir string, config func() *Config, flags *Running
 	window := func() int64 { return min(l.config().PopulateWindow, queue.fileSize) }
 	l.appender = newAppender(l)
 	l.allocator = newAllocateMappedFileService(queue)
-	l.allocator.window = window
 	l.allocator.fastFail = func() bool { return l.config().FastFailIfNoBufferInStorePool }
-	l.populator = newPopulateService(queue, window)
+	l.populator = newPopulateService(queue, window, l.flushType == SyncFlush, l.latch)
+	l.allocator.populate = l.populator.populate
 	l.sweeper = newSweeper(l.sweep)
 	if l.flushType == SyncFlush {
 		l.groupCommitService = newGroupCommitService(l)

@@ -67,7 +67,7 @@ func TestLoneRequestTakesOneSync(t *testing.T) {
 		l.settle()
 		slowSync(fsys, func() time.Duration { return 700 * time.Microsecond })
 		for range 20 {
-			before, began := fsys.Count(faultfs.OpSync), time.Now()
+			before, began := l.counters.flushes.Load(), time.Now()
 			put := l.mustPut(100)
 			if status := l.flushed(put.End(), time.Second); status != PutOK {
 				t.Fatal(status)
@@ -75,7 +75,7 @@ func TestLoneRequestTakesOneSync(t *testing.T) {
 			if took := time.Since(began); took > 2*700*time.Microsecond {
 				t.Fatalf("a lone request took %v", took)
 			}
-			if syncs := fsys.Count(faultfs.OpSync) - before; syncs > 2 {
+			if syncs := l.counters.flushes.Load() - before; syncs > 2 {
 				t.Fatalf("%d syncs", syncs)
 			}
 			time.Sleep(37 * time.Millisecond)
@@ -91,9 +91,9 @@ func TestIdleLogDoesNothing(t *testing.T) {
 		put := l.mustPut(100)
 		l.flushed(put.End(), time.Second)
 		time.Sleep(time.Minute)
-		before := fsys.Count(faultfs.OpSync)
+		before := l.counters.flushes.Load()
 		time.Sleep(24 * time.Hour)
-		if n := fsys.Count(faultfs.OpSync) - before; n != 0 {
+		if n := l.counters.flushes.Load() - before; n != 0 {
 			t.Fatalf("%d syncs of an idle log", n)
 		}
 		if l.sweeper.armed.Load() || l.groupCommitService.state.Load() != groupCommitIdle {
@@ -108,7 +108,7 @@ func TestUnwaitedBytesAreFlushed(t *testing.T) {
 		fsys := faultfs.New()
 		l := openTestLog(t, fsys, syncFlush)
 		l.settle()
-		before := fsys.Count(faultfs.OpSync)
+		before := l.counters.flushes.Load()
 		for range 100 {
 			l.mustPut(100)
 			time.Sleep(time.Millisecond)
@@ -117,7 +117,7 @@ func TestUnwaitedBytesAreFlushed(t *testing.T) {
 		if l.queue.flushedWhere.Load() != int64(l.maxOffset()) {
 			t.Fatal("not flushed")
 		}
-		if n := fsys.Count(faultfs.OpSync) - before; n < 5 || n > 15 {
+		if n := l.counters.flushes.Load() - before; n < 5 || n > 15 {
 			t.Fatalf("%d syncs in 100 ms", n)
 		}
 	})
@@ -130,7 +130,7 @@ func TestRequestsCollectDuringSync(t *testing.T) {
 		l := openTestLog(t, fsys, syncFlush)
 		l.settle()
 		slowSync(fsys, func() time.Duration { return 5 * time.Millisecond })
-		before := fsys.Count(faultfs.OpSync)
+		before := l.counters.flushes.Load()
 		var waiters []*waiter
 		for range 50 {
 			waiters = append(waiters, l.wait(l.mustPut(100).End(), time.Second))
@@ -141,7 +141,7 @@ func TestRequestsCollectDuringSync(t *testing.T) {
 				t.Fatal(w.status)
 			}
 		}
-		if n := fsys.Count(faultfs.OpSync) - before; n > 2 {
+		if n := l.counters.flushes.Load() - before; n > 2 {
 			t.Fatalf("50 requests took %d syncs", n)
 		}
 	})
@@ -293,11 +293,11 @@ func TestFailedSyncLatches(t *testing.T) {
 		if status := l.flushed(PhyOffset(durable), time.Hour); status != PutOK {
 			t.Fatalf("what was durable before: %v", status)
 		}
-		syncs := fsys.Count(faultfs.OpSync)
+		syncs := l.counters.flushes.Load()
 		time.Sleep(time.Hour)
 		l.shutdown()
-		if l.queue.flushedWhere.Load() != durable || fsys.Count(faultfs.OpSync) != syncs {
-			t.Fatalf("flushed to %d, was %d; %d more syncs", l.queue.flushedWhere.Load(), durable, fsys.Count(faultfs.OpSync)-syncs)
+		if l.queue.flushedWhere.Load() != durable || l.counters.flushes.Load() != syncs {
+			t.Fatalf("flushed to %d, was %d; %d more syncs", l.queue.flushedWhere.Load(), durable, l.counters.flushes.Load()-syncs)
 		}
 		if n := l.readOnly.Load(); n != 1 {
 			t.Fatalf("the listener heard %d times", n)

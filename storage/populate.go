@@ -2,6 +2,8 @@
 
 package storage
 
+import "fmt"
+
 // populateStep bounds one call, so that what is ready is published early.
 const populateStep = 1 << 20
 
@@ -10,15 +12,18 @@ const populateStep = 1 << 20
 type populateService struct {
 	queue  *MappedFileQueue
 	window func() int64
+	// prepare has the disk write the window too: under SYNC_FLUSH a sync into blocks never written takes twice as long.
+	prepare bool
+	latch   func(error)
 
 	wake    chan struct{}
 	stopped chan struct{}
 	done    chan struct{}
 }
 
-func newPopulateService(queue *MappedFileQueue, window func() int64) *populateService {
+func newPopulateService(queue *MappedFileQueue, window func() int64, prepare bool, latch func(error)) *populateService {
 	return &populateService{
-		queue: queue, window: window,
+		queue: queue, window: window, prepare: prepare, latch: latch,
 		wake:    make(chan struct{}, 1),
 		stopped: make(chan struct{}),
 		done:    make(chan struct{}),
@@ -62,22 +67,32 @@ func (s *populateService) run() {
 			return
 		case <-s.wake:
 			if f := s.queue.last(); f != nil && !f.pooled && f.hold() {
-				populate(f, s.window())
+				s.populate(f)
 				f.release()
 			}
 		}
 	}
 }
 
-// populate brings in window bytes from the write position on, as far as blocks are allocated. What cannot be brought
-// in is left to the appender goroutine, whose fault names the place.
-func populate(f *MappedFile, window int64) {
+// populate brings in a window from the write position on, as far as blocks are allocated. What cannot be brought in is
+// left to the appender goroutine, whose fault names the place. A sync that failed may have been the one to hear of
+// bytes that were appended, so it latches the store like any other.
+func (s *populateService) populate(f *MappedFile) {
 	from := max(f.populatedPosition.Load(), f.wrotePosition.Load())
-	to := min(f.wrotePosition.Load()+window, f.allocatedPosition.Load())
+	to := min(f.wrotePosition.Load()+s.window(), f.allocatedPosition.Load())
 	for from < to {
 		next := min(from+populateStep, to)
 		if f.region.Populate(from, next) != nil {
 			return
+		}
+		if s.prepare {
+			if err := f.region.Sync(from, next); err != nil {
+				s.latch(fmt.Errorf("sync %d to %d of %q: %w", from, next, f.path(), err))
+				return
+			}
+			if f.region.Populate(from, next) != nil { // the sync has write-protected the pages
+				return
+			}
 		}
 		f.populatedPosition.Store(next)
 		from = next
