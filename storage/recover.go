@@ -116,9 +116,10 @@ func (r *recovery) repairIndex() (from PhyOffset, err error) {
 	if r.clean {
 		return -1, nil
 	}
-	index, covered := r.store.index, r.store.checkpoint.times().index
+	index := r.store.index
+	first := r.firstUnsealed(index.files())
 	for i, x := range index.files() {
-		if x.head().endTimestamp <= covered && x.head().indexCount > 1 {
+		if i < first {
 			continue
 		}
 		if !x.repair(1<<63 - 1) {
@@ -138,6 +139,25 @@ func (r *recovery) repairIndex() (from PhyOffset, err error) {
 		return from, err
 	}
 	return -1, nil
+}
+
+// firstUnsealed is the first index file that may not be whole on disk. When the checkpoint was written all files were
+// sealed but the last, which had its entries synced and its slots not; that was the last one that begins before the
+// restart point. Of a checkpoint that a Java broker wrote the time counts. The last file is never taken for sealed.
+func (r *recovery) firstUnsealed(files []*IndexFile) int {
+	restart, ok := r.store.checkpoint.restart()
+	covered := r.store.checkpoint.times().index
+	for i := len(files) - 2; i >= 0; i-- {
+		h := files[i+1].head()
+		switch {
+		case h.indexCount <= 1: // its header may be lost
+		case ok && h.beginPhyOffset < restart:
+			return i + 1
+		case !ok && files[i].head().endTimestamp < covered:
+			return i + 1
+		}
+	}
+	return 0
 }
 
 // choose sets validateFrom and dispatchFrom, and cuts the queues there.
