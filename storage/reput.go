@@ -261,23 +261,10 @@ func (s *ReputMessageService) jumpToMin(from int64) bool {
 func (s *ReputMessageService) dispatch() error {
 	d := &s.request
 	q, err := s.dispatcher.dispatch(d)
-	for mismatch := (*mismatchError)(nil); errors.As(err, &mismatch); {
-		again, settleErr := s.dispatcher.settle(mismatch)
-		if settleErr != nil {
-			return settleErr
-		}
-		if !again {
-			q, err = nil, nil
-			break
-		}
-		q, err = s.dispatcher.dispatch(d)
-	}
-	if errors.Is(err, errNoSuchQueue) {
-		s.dispatcher.alarm("record cannot be in a queue", err)
-		q, err = nil, nil
-	}
 	if err != nil {
-		return err
+		if q, err = s.settle(d, err); err != nil {
+			return err
+		}
 	}
 	s.dispatched.Add(1)
 	s.advance(int64(d.end()))
@@ -295,6 +282,22 @@ func (s *ReputMessageService) dispatch() error {
 		})
 	}
 	return nil
+}
+
+// settle deals with a record that could not be put into its queue. No queue and no error: it is passed over.
+func (s *ReputMessageService) settle(d *dispatchRequest, err error) (q *ConsumeQueue, _ error) {
+	for mismatch := (*mismatchError)(nil); errors.As(err, &mismatch); {
+		again, settleErr := s.dispatcher.settle(mismatch)
+		if settleErr != nil || !again {
+			return nil, settleErr
+		}
+		q, err = s.dispatcher.dispatch(d)
+	}
+	if errors.Is(err, errNoSuchQueue) {
+		s.dispatcher.alarm("record cannot be in a queue", err)
+		return nil, nil
+	}
+	return q, err
 }
 
 func (s *ReputMessageService) advance(to int64) { s.offset.Store(to) }
