@@ -145,7 +145,7 @@ func TestDelayOffsetsAreClamped(t *testing.T) {
 	f(0)
 	c.close()
 	b.stop()
-	write(`{"offsetTable":{1:1001,2:1}}`)
+	write(`{"offsetTable":{1:1001,2:1,3:1}}`)
 	b.start()
 	c = b.dial()
 	eventually(t, "the offsets to be corrected", func() bool { return b.schedule.Offsets()[1] == 1 })

@@ -181,6 +181,9 @@ func BenchmarkSend(b *testing.B) {
 
 // A send allocates nothing: receive, decode, check, encode, append, answer, and the dispatch behind it.
 func TestSendAllocatesNothing(t *testing.T) {
+	if raceDetector {
+		return // it makes pools forget at random
+	}
 	b := startTestBroker(t, func(cfg *Config) {
 		cfg.Store.MappedFileSizeCommitLog = 256 << 20
 		cfg.Store.MessageIndexEnable = false
@@ -194,7 +197,7 @@ func TestSendAllocatesNothing(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	load.inChild(t)
 	runtime.ReadMemStats(&after)
-	if per := float64(after.Mallocs-before.Mallocs) / n; per > 0.1 {
+	if per := float64(after.Mallocs-before.Mallocs) / n; per > 0.05 {
 		t.Errorf("%.2f allocations per send", per)
 	}
 }
