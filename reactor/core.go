@@ -291,21 +291,24 @@ func (b *budget) giveBack(s *Session) { b.sum.Add(-b.of(s).Swap(0)) }
 // reclaim closes the largest until the sum is within the limit. What a session holds is taken off the sum here and
 // now, since its loop may take a while to close it.
 func (c *core) reclaim(b *budget) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	for b.sum.Load() > b.max {
-		var largest *Session
-		var most int64
-		for s := range c.sessions {
-			if n := b.of(s).Load(); n > most {
-				largest, most = s, n
-			}
-		}
+		largest, held := c.largest(b)
 		if largest == nil {
 			return
 		}
 		b.closed(largest.loop).Add(1)
-		largest.closeOver(fmt.Sprintf("%s: all connections together are over the limit of %d bytes, this one held most, %d", b.what, b.max, most))
+		largest.closeOver(fmt.Sprintf("%s: all connections together are over the limit of %d bytes, this one held most, %d", b.what, b.max, held))
 		b.giveBack(largest)
 	}
+}
+
+func (c *core) largest(b *budget) (largest *Session, held int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for s := range c.sessions {
+		if n := b.of(s).Load(); n > held && !s.closing.Load() {
+			largest, held = s, n
+		}
+	}
+	return largest, held
 }

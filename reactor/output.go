@@ -16,6 +16,9 @@ import (
 // say.
 type outBuffer struct{ b []byte }
 
+// gatherMax is how much a turn gathers before it writes in between: a few bytes of requests can ask for many of answers.
+const gatherMax = 1 << 20
+
 // outKeepMax is the largest buffer that goes back to the pool.
 const outKeepMax = 256 << 10
 
@@ -88,6 +91,9 @@ func (s *Session) appendLocked(cmd *remoting.Command, bodyLen int) error {
 		s.out.b = s.out.b[:at]
 		return fmt.Errorf("frame of %d bytes is over the limit of %d", size, remoting.FrameLengthMax)
 	}
+	if len(s.out.b) > gatherMax {
+		s.crowded.Store(true)
+	}
 	return nil
 }
 
@@ -118,6 +124,7 @@ func (s *Session) flush(now time.Time) {
 	clear(s.loans)
 	s.out, s.loans, s.replies = nil, s.loans[:0], 0
 	s.flushing = false
+	s.crowded.Store(false)
 	s.mu.Unlock()
 	if out == nil {
 		return

@@ -34,6 +34,7 @@ type Session struct {
 	partialSize, outboundSize atomic.Int64
 	aboveMark                 atomic.Bool
 	closing, closed           atomic.Bool
+	crowded                   atomic.Bool // out has grown large within one turn
 
 	mu          sync.Mutex // guards the rest of the fields, and is held for no longer than an encode
 	out         *outBuffer // replies that are encoded and not written; nil when there are none
@@ -81,15 +82,20 @@ func (s *Session) onTraffic() {
 	now := time.Now()
 	s.lastRead = now
 	s.loop.bytesIn.Add(int64(buffered))
-	s.mu.Lock()
-	s.flushing = true // replies of this turn need not ask to be written
-	s.mu.Unlock()
+	s.gather()
 	if err := s.readFrames(now); err != nil {
 		s.refuse(err)
 	}
 	s.loop.endTurn()
 	s.flush(now)
 	s.loop.request.Session = nil
+}
+
+// gather makes the replies of this turn wait for its end.
+func (s *Session) gather() {
+	s.mu.Lock()
+	s.flushing = true
+	s.mu.Unlock()
 }
 
 // readFrames handles every whole frame and keeps what is left as the beginning of the next.
@@ -112,6 +118,10 @@ func (s *Session) readFrames(now time.Time) error {
 		}
 		poison(rest[:total])
 		rest = rest[total:]
+		if s.crowded.Load() {
+			s.flush(now)
+			s.gather()
+		}
 	}
 	if err == nil && !s.closing.Load() {
 		s.keepPartial(rest, total, now)
