@@ -73,6 +73,17 @@ func sayStart(logger *slog.Logger, fsys vfs.FS, cfg *Config) {
 		logger.Info("SYNC_MASTER waits for slaves before it answers 0: one when inSyncReplicas is 1 or unset, as in RocketMQ 4.9; from 2 on the master counts as one of them",
 			"inSyncReplicas", cfg.InSyncReplicas)
 	}
+	sayReplication(logger, cfg.Store.Role)
+}
+
+// sayReplication tells what a role means while nothing replicates.
+func sayReplication(logger *slog.Logger, role storage.Role) {
+	switch role {
+	case storage.SyncMaster:
+		logger.Warn("this version does not replicate: every send is stored and answered SLAVE_NOT_AVAILABLE; ASYNC_MASTER answers OK")
+	case storage.Slave:
+		logger.Warn("this version does not replicate: a slave serves what its store holds and gets nothing new")
+	}
 }
 
 // raiseDescriptors lifts the soft limit of open files to the hard one: each connection and each mapped file takes one,

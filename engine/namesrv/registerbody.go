@@ -63,7 +63,7 @@ func decodeRegisterBody(body []byte, compressed bool, version int32) (topicTable
 		err := decodeJSON(body, &table)
 		return table, err
 	case compressed:
-		return inflateRegisterBody(body)
+		return inflateRegisterBody(body, inflatedBodyMax)
 	}
 	var whole struct {
 		Wrapper topicTable `json:"topicConfigSerializeWrapper"`
@@ -77,17 +77,17 @@ func decodeRegisterBody(body []byte, compressed bool, version int32) (topicTable
 //	int n, DataVersion as JSON | int topics | topics × (int n, "name read write perm filterType[ attributes]") | …
 //
 // topicSysFlag and order are not part of it. What follows the topics (filter servers, static topics) is not used.
-func inflateRegisterBody(body []byte) (table topicTable, err error) {
+func inflateRegisterBody(body []byte, limit int) (table topicTable, err error) {
 	z, err := zlib.NewReader(bytes.NewReader(body))
 	if err != nil {
 		return table, fmt.Errorf("inflate: %w", err)
 	}
-	plain, err := io.ReadAll(io.LimitReader(z, inflatedBodyMax+1))
+	plain, err := io.ReadAll(io.LimitReader(z, int64(limit)+1))
 	if err != nil {
 		return table, fmt.Errorf("inflate: %w", err)
 	}
-	if len(plain) > inflatedBodyMax {
-		return table, fmt.Errorf("body expands to more than %d bytes", inflatedBodyMax)
+	if len(plain) > limit {
+		return table, fmt.Errorf("body expands to more than %d bytes", limit)
 	}
 	version, plain, err := cutCounted(plain)
 	if err != nil {
