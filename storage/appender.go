@@ -396,7 +396,6 @@ func (a *appender) write(put *PutMessage, now int64) {
 	endMark(target[end:])
 	put.WroteOffset, put.WroteBytes = PhyOffset(offset), int64(len(put.Record))
 	put.QueueOffset, put.StoreTimestamp = *next, now
-	f.storeTimestamp.Store(now)
 	f.wrotePosition.Store(end)
 	if !put.NoQueueOffset {
 		*next += QueueOffset(put.MsgNum)

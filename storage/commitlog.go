@@ -26,10 +26,8 @@ type CommitLog struct {
 	logger   *slog.Logger
 
 	// wakeReput is called after bytes became readable, by whoever made them so, on the hot path: it must be cheap, and
-	// wake nobody who is awake. physicMsgTimestamp gets the store time of a file whose bytes were just flushed. Set
-	// before start.
-	wakeReput          func()
-	physicMsgTimestamp func(ms int64)
+	// wake nobody who is awake. Set before start.
+	wakeReput func()
 
 	role      Role
 	flushType FlushDiskType
@@ -93,8 +91,8 @@ func newCommitLog(fsys vfs.FS, dir string, config func() *Config, flags *Running
 	queue.syncBeyond = blankReserve // the end mark behind the last record
 	l := &CommitLog{
 		queue: queue, config: config, flags: flags, listener: listener, logger: logger,
-		wakeReput: func() {}, physicMsgTimestamp: func(int64) {},
-		role: c.Role, flushType: c.FlushDiskType,
+		wakeReput: func() {},
+		role:      c.Role, flushType: c.FlushDiskType,
 	}
 	window := func() int64 { return min(l.config().PopulateWindow, queue.fileSize) }
 	l.appender = newAppender(l)
@@ -395,9 +393,6 @@ func (l *CommitLog) flush(leastPages int) (progressed bool, err error) {
 	}
 	if took > slowDisk {
 		l.logger.Warn("slow flush", "offset", l.queue.flushedWhere.Load(), "took", took)
-	}
-	if ms := l.queue.storeTimestamp.Load(); ms > 0 {
-		l.physicMsgTimestamp(ms)
 	}
 	return progressed, nil
 }

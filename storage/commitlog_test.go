@@ -28,7 +28,6 @@ type testLog struct {
 	readable atomic.Int64
 	readOnly atomic.Int32
 	reputs   atomic.Int64
-	physic   atomic.Int64
 	logged   *syncBuffer
 }
 
@@ -76,7 +75,6 @@ func loadTestLog(t testing.TB, fsys vfs.FS, dir string, change func(*Config)) *t
 	}
 	l.CommitLog = log
 	l.wakeReput = func() { l.reputs.Add(1) }
-	l.physicMsgTimestamp = func(ms int64) { l.physic.Store(ms) }
 	end, next := l.walk(nil)
 	if err := l.setRecovered(end); err != nil {
 		t.Fatal(err)

@@ -55,5 +55,5 @@
 //
 // appender.role, then MappedFileQueue.mu, AllocateMappedFileService.mu or TransientStorePool.mu; none of these inside
 // another of them, except that the allocator's mu may be held while the pool's is taken. GroupCommitService.readMu
-// before writeMu. putQueue.mu is taken last. No callback runs under any of them.
+// before writeMu. putQueue.mu is taken last. No callback runs under any of them, except FileRolled under the role.
 package storage

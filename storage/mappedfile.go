@@ -46,7 +46,6 @@ type MappedFile struct {
 	wrotePosition     atomic.Int64
 	committedPosition atomic.Int64
 	flushedPosition   atomic.Int64
-	storeTimestamp    atomic.Int64 // ms, of the newest append; 0 on loaded files and on a slave
 
 	allocatedPosition atomic.Int64 // blocks exist below; moved by the file's writer or its allocator
 	populatedPosition atomic.Int64 // stores below do not fault; moved by the populate helper

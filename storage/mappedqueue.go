@@ -34,7 +34,6 @@ type MappedFileQueue struct {
 
 	flushedWhere   atomic.Int64
 	committedWhere atomic.Int64
-	storeTimestamp atomic.Int64 // ms; of the file last flushed with no minimum of pages, sampled before its sync
 	// syncBeyond is how many bytes behind the readable ones a flush takes along.
 	syncBeyond int64
 }
@@ -298,16 +297,12 @@ func (q *MappedFileQueue) flush(leastPages int) (progressed bool, err error) {
 	if f == nil {
 		return false, nil
 	}
-	timestamp := f.storeTimestamp.Load()
 	flushed, err := f.flush(leastPages, q.syncBeyond)
 	if err != nil {
 		return false, err
 	}
 	next := f.base + flushed
 	q.flushedWhere.Store(next)
-	if leastPages == 0 {
-		q.storeTimestamp.Store(timestamp)
-	}
 	return next != where, nil
 }
 

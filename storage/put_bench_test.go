@@ -88,6 +88,53 @@ func BenchmarkPut(b *testing.B) {
 	}
 }
 
+// BenchmarkPutContended has event loops that each append turns of puts at once.
+func BenchmarkPutContended(b *testing.B) {
+	for _, loops := range []int{1, 2, 4} {
+		b.Run(fmt.Sprintf("body=1024/turn=8/loops=%d", loops), func(b *testing.B) {
+			benchmarkPutContended(b, loops, 8)
+		})
+	}
+}
+
+func benchmarkPutContended(b *testing.B, loops, turn int) {
+	l := benchLog(b, nil)
+	body := bytes.Repeat([]byte{1}, 1024)
+	b.SetBytes(int64(len(testRecord(nil, "BenchmarkTopic", 0, body))))
+	b.ReportAllocs()
+	b.ResetTimer()
+	var left atomic.Int64
+	left.Store(int64(b.N))
+	var wg sync.WaitGroup
+	for range loops {
+		wg.Go(func() {
+			var pending sync.WaitGroup
+			puts := make([]*PutMessage, turn)
+			for i := range puts {
+				puts[i] = &PutMessage{
+					Record: testRecord(nil, "BenchmarkTopic", 0, body), MsgNum: 1, Topic: "BenchmarkTopic",
+					Appended: func(*PutMessage, PutMessageStatus) { pending.Done() },
+				}
+			}
+			for left.Add(int64(-turn)) > int64(-turn) {
+				pending.Add(turn)
+				for rest := puts; len(rest) > 0; {
+					n, _ := l.asyncPutMessages(rest)
+					rest = rest[n:]
+				}
+				pending.Wait()
+				for range turn { // decoding takes longer than appending
+					testRecord(puts[0].Record[:0], "BenchmarkTopic", 0, body)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	b.StopTimer()
+	inline, queued := l.counters.appendInline.Load(), l.counters.appendQueued.Load()
+	b.ReportMetric(100*float64(inline)/float64(inline+queued), "%inline")
+}
+
 // BenchmarkGroupCommit measures puts that wait for the disk, from producers that each keep one in flight.
 func BenchmarkGroupCommit(b *testing.B) {
 	for _, producers := range []int{1, 16, 64, 256} {
