@@ -4,6 +4,7 @@ package engine
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"slices"
 	"strings"
@@ -90,8 +91,10 @@ func TestNodeServesAClient(t *testing.T) {
 	wantAcked(t, b, "orders", append(acks, again))
 }
 
-// pump sends without pause until the connection ends, and returns what was acknowledged.
-func pump(t *testing.T, b *BrokerController, topic string, name int) (acks []nodeAck, refused int) {
+var crashSeeds = flag.Int("seeds", 4, "crashes of a whole node to try")
+
+// pump sends without pause until the connection ends, tells of each acknowledgement, and counts refusals.
+func pump(t *testing.T, b *BrokerController, topic string, name int, acked func(nodeAck)) (refused int) {
 	c := dialNode(t, b)
 	defer c.close()
 	const window = 64
@@ -104,14 +107,14 @@ func pump(t *testing.T, b *BrokerController, topic string, name int) (acks []nod
 			resp := answerOrEnd(c, ch)
 			switch {
 			case resp == nil:
-				return acks, refused
+				return refused
 			case resp.Code == remoting.Success:
-				acks = append(acks, ackOf(t, resp, string(sends[k].Body)))
+				acked(ackOf(t, resp, string(sends[k].Body)))
 			case resp.Code == remoting.ServiceNotAvailable || resp.Code == remoting.SystemBusy:
 				refused++
 			default:
 				t.Errorf("code %d %s", resp.Code, resp.Remark)
-				return acks, refused
+				return refused
 			}
 		}
 	}
@@ -146,11 +149,12 @@ func TestStopWhileSendsAreInFlight(t *testing.T) {
 			var producers sync.WaitGroup
 			for i := range 4 {
 				producers.Go(func() {
-					got, refused := pump(t, b, "orders", i)
-					mu.Lock()
-					defer mu.Unlock()
-					acks = append(acks, got...)
-					t.Logf("producer %d: %d acknowledged, %d refused", i, len(got), refused)
+					refused := pump(t, b, "orders", i, func(ack nodeAck) {
+						mu.Lock()
+						defer mu.Unlock()
+						acks = append(acks, ack)
+					})
+					t.Logf("producer %d: %d refused", i, refused)
 				})
 			}
 			time.Sleep(200 * time.Millisecond)
@@ -166,6 +170,48 @@ func TestStopWhileSendsAreInFlight(t *testing.T) {
 			}
 			wantAcked(t, startNode(t, cfg, fs), "orders", acks)
 		})
+	}
+}
+
+// What was acknowledged before the machine or the process died is there when the broker is back: after a power cut under
+// SYNC_FLUSH, after the end of the process alone under ASYNC_FLUSH.
+func TestAcknowledgedSurvivesACrash(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		flush storage.FlushDiskType
+		crash faultfs.CrashKind
+	}{{"power cut", storage.SyncFlush, faultfs.PowerLoss}, {"kill", storage.AsyncFlush, faultfs.ProcessKill}} {
+		for seed := range uint64(*crashSeeds) {
+			t.Run(fmt.Sprintf("%s/seed=%d", c.name, seed), func(t *testing.T) {
+				fs := faultfs.New()
+				cfg := nodeConfig("/store")
+				cfg.Store.FlushDiskType = c.flush
+				b := startDoomedNode(t, cfg, fs)
+				addNodeTopic(t, b, "orders", 4)
+
+				var mu sync.Mutex
+				var acks []nodeAck
+				var producers sync.WaitGroup
+				for i := range 3 {
+					producers.Go(func() {
+						pump(t, b, "orders", i, func(ack nodeAck) {
+							mu.Lock()
+							defer mu.Unlock()
+							acks = append(acks, ack)
+						})
+					})
+				}
+				time.Sleep(time.Duration(20+seed*7%80) * time.Millisecond)
+				mu.Lock()
+				before := slices.Clone(acks)
+				mu.Unlock()
+				crashed := fs.Crash(c.crash, seed)
+				_ = b.Shutdown(time.Second) // its disk is gone
+				producers.Wait()
+				t.Logf("%d acknowledged before the crash", len(before))
+				wantAcked(t, startNode(t, cfg, crashed), "orders", before)
+			})
+		}
 	}
 }
 
@@ -198,13 +244,7 @@ func TestStopOnADiskThatHangs(t *testing.T) {
 	cfg := nodeConfig("/store")
 	cfg.Store.FlushDiskType = storage.SyncFlush
 	cfg.Store.SyncFlushTimeout = callTimeout.Milliseconds()
-	b, err := New(cfg, Options{FS: fs, Logger: testLogger(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	b := startDoomedNode(t, cfg, fs)
 	addNodeTopic(t, b, "orders", 1)
 	c := dialNode(t, b)
 	ackOf(t, c.await(c.start(nodeSend(c, "orders", 0, "kept"))[0]), "kept")

@@ -3,7 +3,6 @@
 package engine
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"net"
@@ -41,10 +40,23 @@ func startNode(t testing.TB, cfg Config, fs vfs.FS) *BrokerController {
 	if err != nil {
 		t.Fatalf("new: %v", err)
 	}
-	if err := b.Start(context.Background()); err != nil {
+	if err := b.Start(t.Context()); err != nil {
 		t.Fatalf("start: %v", err)
 	}
 	t.Cleanup(func() { stopNode(t, b) })
+	return b
+}
+
+// startDoomedNode starts a broker that the test stops itself, and whose complaints are expected.
+func startDoomedNode(t testing.TB, cfg Config, fs vfs.FS) *BrokerController {
+	t.Helper()
+	b, err := New(cfg, Options{FS: fs})
+	if err != nil {
+		t.Fatalf("new: %v", err)
+	}
+	if err := b.Start(t.Context()); err != nil {
+		t.Fatalf("start: %v", err)
+	}
 	return b
 }
 

@@ -375,11 +375,13 @@ func counted(b []byte, piece string) []byte {
 	return append(b, piece...)
 }
 
+var deflater = zlib.NewWriter(nil) // its tables are large
+
 func deflate(plain []byte) []byte {
 	var z bytes.Buffer
-	w := zlib.NewWriter(&z)
-	w.Write(plain)
-	w.Close()
+	deflater.Reset(&z)
+	deflater.Write(plain)
+	deflater.Close()
 	return z.Bytes()
 }
 
