@@ -5,16 +5,15 @@ package reactor
 import (
 	"fmt"
 	"log/slog"
-	"math/bits"
 	"sync"
 	"time"
 
 	"loopmq/reactor/remoting"
 )
 
-// outBuffer holds a session's encoded replies until they are written. Sessions have none while they have nothing to
-// say.
-type outBuffer struct{ b []byte }
+// buffer is bytes from a pool: a session's encoded replies until they are written, or the frame that is not whole yet.
+// Idle sessions have neither.
+type buffer struct{ b []byte }
 
 // gatherMax is how much a turn gathers before it writes in between: a few bytes of requests can ask for many of answers.
 const gatherMax = 1 << 20
@@ -22,9 +21,9 @@ const gatherMax = 1 << 20
 // outKeepMax is the largest buffer that goes back to the pool.
 const outKeepMax = 256 << 10
 
-var outBuffers = sync.Pool{New: func() any { return new(outBuffer) }}
+var outBuffers = sync.Pool{New: func() any { return new(buffer) }}
 
-func putOut(o *outBuffer) {
+func putOut(o *buffer) {
 	if o != nil && cap(o.b) <= outKeepMax {
 		o.b = o.b[:0]
 		outBuffers.Put(o)
@@ -80,7 +79,7 @@ func (s *Session) replyOrNot(resp *remoting.Command, l *loan) (lent bool) {
 // that it waits for.
 func (s *Session) appendLocked(cmd *remoting.Command, bodyLen int) error {
 	if s.out == nil {
-		s.out = outBuffers.Get().(*outBuffer)
+		s.out = outBuffers.Get().(*buffer)
 	}
 	at := len(s.out.b)
 	s.out.b = cmd.AppendTo(s.out.b, bodyLen)
@@ -194,37 +193,4 @@ func (s *Session) watchOutbound(unsent int, above bool, now time.Time) {
 func (s *Session) closeOutbound(reason string) {
 	s.loop.closedOutbound.Add(1)
 	s.closeOver(reason)
-}
-
-// Buffers of partial frames go back to a pool when they are small: with many busy connections most turns end inside a
-// frame.
-const (
-	partialPooledMin = 1 << 10
-	partialPooledMax = 64 << 10
-)
-
-var partialPools [7]sync.Pool // by power of two, from partialPooledMin to partialPooledMax
-
-const _ = uint(partialPooledMax - partialPooledMin<<(len(partialPools)-1))
-
-func getPartial(size int) []byte {
-	if size > partialPooledMax {
-		return make([]byte, 0, size)
-	}
-	class := partialClass(size)
-	if p, ok := partialPools[class].Get().(*[]byte); ok {
-		return (*p)[:0]
-	}
-	return make([]byte, 0, partialPooledMin<<class)
-}
-
-func putPartial(b []byte) {
-	if c := cap(b); c >= partialPooledMin && c <= partialPooledMax && c&(c-1) == 0 {
-		b = b[:0]
-		partialPools[partialClass(c)].Put(&b)
-	}
-}
-
-func partialClass(size int) int {
-	return bits.Len(uint(max(size, partialPooledMin)-1) / partialPooledMin)
 }

@@ -25,7 +25,7 @@ type Session struct {
 	owner         any // of a dialled session: its address's entry in the client
 
 	// Touched by the loop alone.
-	partial             []byte // the beginning of a frame whose end has not come; gnet's own buffer stays empty
+	partial             *buffer // the beginning of a frame whose end has not come; gnet's own buffer stays empty
 	partialSince        time.Time
 	lastRead, lastWrite time.Time
 	aboveMarkSince      time.Time // zero: unsent output is within the mark
@@ -37,7 +37,7 @@ type Session struct {
 	crowded                   atomic.Bool // out has grown large within one turn
 
 	mu          sync.Mutex // guards the rest of the fields, and is held for no longer than an encode
-	out         *outBuffer // replies that are encoded and not written; nil when there are none
+	out         *buffer    // replies that are encoded and not written; nil when there are none
 	loans       []loan     // bodies that go between the bytes of out
 	replies     int
 	flushing    bool // somebody is about to write: the turn, or the loop's list
@@ -132,69 +132,6 @@ func (s *Session) readFrames(now time.Time) error {
 	return err
 }
 
-// completePartial goes on with the frame whose beginning is kept; whole is true when there is none (any more). It reads
-// no more than that frame needs, so each byte is copied a bounded number of times however small the pieces are.
-func (s *Session) completePartial(now time.Time) (whole bool, err error) {
-	if s.partial == nil {
-		return true, nil
-	}
-	for {
-		total, err := remoting.FrameLength(s.partial)
-		if err != nil {
-			return false, fmt.Errorf("%w (%s)", err, greeting(s.partial))
-		}
-		want := total
-		if total == 0 {
-			want = frameLengthSize
-		}
-		if len(s.partial) == total {
-			break
-		}
-		arrived := min(want-len(s.partial), s.conn.InboundBuffered())
-		if arrived == 0 {
-			return false, nil
-		}
-		s.growPartial(arrived, want)
-		n, err := s.conn.Read(s.partial[len(s.partial) : len(s.partial)+arrived])
-		if err != nil {
-			return false, err
-		}
-		s.partial = s.partial[:len(s.partial)+n]
-	}
-	frame := s.partial
-	s.partial = nil
-	err = s.handle(frame, now)
-	poison(frame)
-	putPartial(frame)
-	s.core.partials.hold(s, 0)
-	return err == nil && !s.closing.Load(), err
-}
-
-const frameLengthSize = 4
-
-// keepPartial copies rest, the first bytes of a frame of total bytes (0: not known yet).
-func (s *Session) keepPartial(rest []byte, total int, now time.Time) {
-	if len(rest) == 0 {
-		return
-	}
-	s.partialSince = now
-	s.partial = append(getPartial(min(max(total, frameLengthSize), 2*len(rest))), rest...)
-	s.core.partials.hold(s, cap(s.partial))
-}
-
-// growPartial makes room for n more bytes. The length that the peer announced is not believed: memory follows what has
-// arrived, doubling.
-func (s *Session) growPartial(n, want int) {
-	need := len(s.partial) + n
-	if need <= cap(s.partial) {
-		return
-	}
-	grown := append(getPartial(max(need, min(want, 2*need))), s.partial...)
-	putPartial(s.partial)
-	s.partial = grown
-	s.core.partials.hold(s, cap(grown))
-}
-
 // closeOver closes a connection that is over a limit, with a log line.
 func (s *Session) closeOver(reason string) {
 	if suppressed, ok := s.core.overLimit.allow(time.Now()); ok {
@@ -275,7 +212,7 @@ func (s *Session) end(err error) (reason string) {
 
 	releaseLoans(s.core.logger, loans)
 	putOut(out)
-	putPartial(s.partial)
+	s.partial.release()
 	s.partial = nil
 	s.core.partials.giveBack(s)
 	s.core.outputs.giveBack(s)
