@@ -276,6 +276,11 @@ func (q *ConsumeQueue) setEnd(end QueueOffset) error {
 	last.setPosition(at - last.base)
 	clearFrom(last.bytes()[at-last.base:])
 	q.files.setPositions(at)
+	if n := at - last.base; n > 0 && decodeUnit(last.bytes()[n-consumeQueueUnitSize:]).isBlank() {
+		// A queue that began after the checkpoint: no checkpoint vouches for its blanks, the next flush syncs them.
+		last.flushedPosition.Store(0)
+		q.files.setPositions(last.base)
+	}
 	q.maxOffset.Store(int64(end))
 	return nil
 }
