@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ha
+
+import (
+	"log/slog"
+	"time"
+
+	"loopmq/storage"
+)
+
+// Store is what replication needs of the log; storage.MessageStore is one.
+type Store interface {
+	MinPhyOffset() storage.PhyOffset
+	MaxPhyOffset() storage.PhyOffset
+	FlushedWhere() storage.PhyOffset
+	Select(offset storage.PhyOffset, max int) (storage.SelectMappedBufferResult, bool)
+	AppendToCommitLog(start storage.PhyOffset, data []byte) error
+}
+
+// Config is replication's part of the settings, Java's key behind each field. It is read through a function at every
+// use, so settings that Java can change at run time can be changed.
+type Config struct {
+	Role     storage.Role // brokerRole
+	BrokerID int64        // brokerId
+
+	Addr                      string        // bindAddress:haListenPort
+	HaMasterAddress           string        // haMasterAddress; empty: from the name server
+	HaSendHeartbeatInterval   time.Duration // haSendHeartbeatInterval, 5 s
+	HaHousekeepingInterval    time.Duration // haHousekeepingInterval, 20 s
+	HaTransferBatchSize       int           // haTransferBatchSize, 32 KiB
+	HaSlaveFallbehindMax      int64         // haSlaveFallbehindMax, 256 MiB
+	InSyncReplicas            int           // inSyncReplicas, 1: see Acks
+	SlaveTimeout              time.Duration // slaveTimeout, 3 s
+	HaFlowControlEnable       bool          // haFlowControlEnable, false
+	MaxHaTransferByteInSecond int64         // maxHaTransferByteInSecond, 100 MiB, for each slave
+	HaAllowList               []string      // ours: haAllowList, CIDRs that may connect; empty: all
+	MappedFileSizeCommitLog   int64
+}
+
+// Acks is how many slaves must hold a message before a SYNC_MASTER answers: one for inSyncReplicas 0 and 1 as in 4.9;
+// from 2 on the master counts, as in 5.x.
+func (c *Config) Acks() int {
+	if c.InSyncReplicas <= 2 {
+		return 1
+	}
+	return c.InSyncReplicas - 1
+}
+
+// Options are what is not configuration.
+type Options struct {
+	Config func() *Config
+	Store  Store
+	Logger *slog.Logger
+	// MasterAddress asks for the master's HA address as the name servers last told it; "" while unknown.
+	MasterAddress func() string
+}
