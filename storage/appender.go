@@ -236,16 +236,26 @@ func (a *appender) appendQueued(done []*PutMessage, now int64, wait bool) (n int
 		}
 		done[n] = put
 		n++
-		if int64(len(put.Record)) > room && !a.makeRoom(put) {
-			break
+		if int64(len(put.Record)) > room {
+			if !a.makeRoom(put) {
+				break
+			}
+			now = time.Now().UnixMilli() // it may have waited
 		}
-		if cause := a.log.flags.refusal(); cause != nil {
-			put.status, put.Cause = ServiceNotAvailable, cause
-			continue
+		if !a.refuse(put) {
+			a.write(put, now)
 		}
-		a.write(put, now)
 	}
 	return n, nil
+}
+
+// refuse ends a put that a latched store, or one on a full disk, does not take any more.
+func (a *appender) refuse(put *PutMessage) bool {
+	if put.Cause = a.log.flags.refusal(); put.Cause == nil {
+		return false
+	}
+	put.status = ServiceNotAvailable
+	return true
 }
 
 // finish tells readers, then the puts' makers, then the flush service. A fault belongs to the last put and latches the store.
@@ -290,6 +300,9 @@ func (a *appender) inlineRoom() int64 {
 
 // makeRoom prepares the last file for put, or the next one; false ends the put with a status.
 func (a *appender) makeRoom(put *PutMessage) bool {
+	if a.refuse(put) {
+		return false
+	}
 	if int64(len(put.Record))+blankReserve > a.log.queue.fileSize {
 		put.status, put.Cause = MessageIllegal, errRecordLarge
 		return false

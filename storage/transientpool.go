@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -102,11 +103,17 @@ func (p *TransientStorePool) destroy() {
 	p.free = nil
 }
 
+// lockBufferMemory keeps pages that were touched once from being swapped out. It touches none: five buffers of a
+// gigabyte must not take that memory before it is used.
 func lockBufferMemory(data []byte) error {
 	if raceEnabled || len(data) == 0 {
 		return nil
 	}
-	return unix.Mlock(data)
+	_, _, errno := unix.Syscall(unix.SYS_MLOCK2, uintptr(unsafe.Pointer(&data[0])), uintptr(len(data)), unix.MLOCK_ONFAULT)
+	if errno != 0 {
+		return fmt.Errorf("mlock2: %w", errno)
+	}
+	return nil
 }
 
 // newBufferMemory takes memory that counts against no garbage collection. A race build takes the heap, which the race
