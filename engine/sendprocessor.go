@@ -59,12 +59,13 @@ func newSendMessageProcessor(b *BrokerController) *SendMessageProcessor {
 
 // sendTurn is one loop's gathered work, with the memory that its sends share.
 type sendTurn struct {
-	header  sendHeader
-	props   []byte
-	record  message.Record
-	sends   []*sendRecord
-	puts    []*storage.PutMessage
-	handles map[string]*TopicStats // by topic
+	header   sendHeader
+	props    []byte
+	record   message.Record
+	sends    []*sendRecord
+	puts     []*storage.PutMessage
+	handles  map[string]*TopicStats // by topic
+	admitted bool                   // the store was asked this turn whether it is busy, and was not
 }
 
 // sendRecord is one send from its decoding to its answer.
@@ -97,7 +98,7 @@ func (p *SendMessageProcessor) Process(req *reactor.Request) {
 
 // EndTurn hands the turn's puts to the store.
 func (p *SendMessageProcessor) EndTurn(loop *reactor.Loop) {
-	if t, ok := loop.Local[sendLoopLocal].(*sendTurn); ok && len(t.sends) > 0 {
+	if t, ok := loop.Local[sendLoopLocal].(*sendTurn); ok {
 		p.flush(t)
 	}
 }
@@ -115,6 +116,10 @@ func newSendTurn() *sendTurn { return &sendTurn{handles: make(map[string]*TopicS
 
 // flush hands over what t has gathered. What the store does not take is answered here.
 func (p *SendMessageProcessor) flush(t *sendTurn) {
+	t.admitted = false
+	if len(t.sends) == 0 {
+		return
+	}
 	n, status := p.b.store.AsyncPutMessages(t.puts)
 	if n < len(t.sends) {
 		denied, cause := p.b.store.PutDenied()
@@ -133,9 +138,12 @@ func (p *SendMessageProcessor) flush(t *sendTurn) {
 // accept checks a send in the order of SendMessageProcessor#asyncProcessRequest and adds it to t, or answers it, or
 // leaves it to the admin lane, which makes its topic.
 func (p *SendMessageProcessor) accept(req *reactor.Request, t *sendTurn) {
-	if status, cause := p.b.store.PutDenied(); status == storage.OSPageCacheBusy || status == storage.QueueFull {
-		p.answer(req.ReplyTo(), busy(status, cause))
-		return
+	if !t.admitted {
+		if status, cause := p.b.store.PutDenied(); status == storage.OSPageCacheBusy || status == storage.QueueFull {
+			p.answer(req.ReplyTo(), busy(status, cause))
+			return
+		}
+		t.admitted = true
 	}
 	h := &t.header
 	if err := h.decode(&req.Command); err != nil {
