@@ -184,11 +184,14 @@ func TestPoolWritesTheSameLog(t *testing.T) {
 		fsys := faultfs.New()
 		l := openTestLog(t, fsys, change)
 		for j := range 400 {
+			put, done := testPut("topic", 0, 600+j, 1)
 			eventually(t, "a free buffer", func() bool {
-				status, _ := l.denied(time.Now().UnixMilli())
+				_, status := l.asyncPutMessages([]*PutMessage{put})
 				return status == PutOK
 			})
-			l.mustPut(600 + j)
+			if status := <-done; status != PutOK {
+				t.Fatal(status)
+			}
 		}
 		l.shutdown()
 		if l.pool != nil && l.pool.available() != 0 {
