@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -236,6 +237,68 @@ func TestStoppingRefusesInWords(t *testing.T) {
 	if b.Err() != nil || b.Ready() == nil {
 		t.Fatalf("err %v, ready %v", b.Err(), b.Ready())
 	}
+}
+
+// Every combination of flush type, transient pool and role starts, and answers a send at once with what is true.
+func TestEveryCombinationAnswers(t *testing.T) {
+	want := map[storage.Role]int32{
+		storage.AsyncMaster: remoting.Success,
+		storage.SyncMaster:  remoting.SlaveNotAvailable,
+		storage.Slave:       remoting.ServiceNotAvailable,
+	}
+	for role, code := range want {
+		for _, flush := range []storage.FlushDiskType{storage.AsyncFlush, storage.SyncFlush} {
+			for _, pool := range []bool{false, true} {
+				t.Run(fmt.Sprintf("role=%d/flush=%d/pool=%v", role, flush, pool), func(t *testing.T) {
+					fs, root := nodeFS()
+					cfg := nodeConfig(root)
+					cfg.Store.Role, cfg.Store.FlushDiskType, cfg.Store.TransientStorePoolEnable = role, flush, pool
+					if role == storage.Slave {
+						cfg.BrokerID, cfg.Store.BrokerID = 1, 1
+					}
+					b := startDoomedNode(t, cfg, fs)
+					defer stopNode(t, b)
+					addNodeTopic(t, b, "orders", 1)
+					c := dialNode(t, b)
+					began := time.Now()
+					resp := c.await(c.start(nodeSend(c, "orders", 0, "m"))[0])
+					if resp.Code != code {
+						t.Fatalf("code %d %s; want %d", resp.Code, resp.Remark, code)
+					}
+					t.Logf("code %d after %v: %s", resp.Code, time.Since(began), resp.Remark)
+					stored := map[int64]string{0: "m"}
+					if role == storage.Slave {
+						stored = map[int64]string{}
+					}
+					eventually(t, "the message in its queue", func() bool { return maps.Equal(pullAll(t, c, "orders", 0), stored) })
+				})
+			}
+		}
+	}
+}
+
+// Name servers are changed by a tool, while the broker runs.
+func TestToolChangesTheNameServers(t *testing.T) {
+	names := startNamesrv(t, 0)
+	fs, root := nodeFS()
+	b := startNode(t, nodeConfig(root), fs)
+	if knows(t, names, "TBW102") {
+		t.Fatal("registered without being told")
+	}
+	c := dialNode(t, b)
+	resp := c.call(remoting.UpdateBrokerConfig, []byte("namesrvAddr="+names.Addr().String()+"\n"))
+	if resp.Code != remoting.Success {
+		t.Fatalf("code %d %s", resp.Code, resp.Remark)
+	}
+	eventually(t, "the registration", func() bool { return knows(t, names, "TBW102") })
+	resp = c.call(remoting.UpdateBrokerConfig, []byte("brokerPermission=4\n"))
+	if resp.Code != remoting.Success {
+		t.Fatalf("code %d %s", resp.Code, resp.Remark)
+	}
+	router := dialRaw(t, names.Addr().String())
+	eventually(t, "routes that are only readable", func() bool {
+		return strings.Contains(string(router.call(remoting.GetRouteInfoByTopic, nil, "topic", "TBW102").Body), `"perm":4`)
+	})
 }
 
 // A disk that hangs keeps neither the senders nor the process: what waits for it is answered, and not with an OK.

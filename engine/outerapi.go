@@ -137,9 +137,11 @@ func splitNamesrvAddr(text string) (addrs []string) {
 	return addrs
 }
 
-// TopicsChanged asks for a registration soon; it never blocks.
+// TopicsChanged asks for a registration soon; it never blocks, and may be called by event loops.
 func (o *BrokerOuterAPI) TopicsChanged() {
-	for _, l := range o.snapshot() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, l := range o.links {
 		l.signal(l.changed)
 	}
 }
@@ -312,7 +314,11 @@ func (l *nameServerLink) run(ctx context.Context) {
 	forced := true
 	for ctx.Err() == nil {
 		began := time.Now()
-		l.note(l.refresh(ctx, forced))
+		err := l.refresh(ctx, forced)
+		if errors.Is(err, context.DeadlineExceeded) {
+			l.o.client.CloseConn(l.addr) // a path that swallows packets is noticed by nobody else
+		}
+		l.note(err)
 		if l.periods == 0 {
 			close(l.tried)
 		}

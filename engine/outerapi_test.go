@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -188,6 +189,73 @@ func TestNameServerComesBack(t *testing.T) {
 	if n := strings.Count(o.logged(), "does not take the registration"); n != 1 {
 		t.Fatalf("%d lines about one outage", n)
 	}
+}
+
+// silentProxy forwards to addr until it is told to swallow everything, on connections that stay open.
+func silentProxy(t *testing.T, addr string) (proxyAddr string, silent *atomic.Bool) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	silent = new(atomic.Bool)
+	var running sync.WaitGroup
+	pipe := func(to, from net.Conn) {
+		defer to.Close()
+		defer from.Close()
+		buf := make([]byte, 64<<10)
+		swallows := false
+		for {
+			n, err := from.Read(buf)
+			if err != nil {
+				return
+			}
+			if swallows = swallows || silent.Load(); swallows {
+				continue
+			}
+			if _, err := to.Write(buf[:n]); err != nil {
+				return
+			}
+		}
+	}
+	running.Go(func() {
+		for {
+			near, err := l.Accept()
+			if err != nil {
+				return
+			}
+			far, err := net.Dial("tcp", addr)
+			if err != nil {
+				near.Close()
+				continue
+			}
+			running.Go(func() { pipe(far, near) })
+			running.Go(func() { pipe(near, far) })
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		running.Wait()
+	})
+	return l.Addr().String(), silent
+}
+
+// A connection that swallows everything is given up, and the next one registers.
+func TestSilencedConnectionIsReplaced(t *testing.T) {
+	s := startNamesrv(t, 0)
+	addr, silent := silentProxy(t, s.Addr().String())
+	o := newOuterBench(t, addr, func(c *Config) { c.RegisterBrokerTimeoutMills = 200 })
+	o.start("127.0.0.1:1")
+	if !knows(t, s, "TBW102") {
+		t.Fatal("not registered")
+	}
+	silent.Store(true)
+	o.put("fresh")
+	o.TopicsChanged()
+	eventually(t, "the silence being noticed", func() bool { return o.NameServers()[0].Err != nil })
+	silent.Store(false)
+	eventually(t, "the registration on a new connection", func() bool { return knows(t, s, "fresh") })
+	o.Shutdown()
 }
 
 func TestNameServersChangeAtRunTime(t *testing.T) {
