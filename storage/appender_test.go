@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"loopmq/storage/message"
@@ -203,7 +204,9 @@ func TestRecordsBehindACutStayGone(t *testing.T) {
 
 // A full disk is met when the next file is made: sends are refused with the cause, what fits the last file is taken,
 // nothing is left behind, and sends go on soon after space is back (golang/go#36109, alibaba/rocketmq#331).
-func TestDiskFullAtRollAndBack(t *testing.T) {
+func TestDiskFullAtRollAndBack(t *testing.T) { synctest.Test(t, testDiskFullAtRollAndBack) }
+
+func testDiskFullAtRollAndBack(t *testing.T) {
 	fsys := faultfs.New()
 	l := openTestLog(t, fsys, nil)
 	l.mustPut(100)
@@ -248,7 +251,9 @@ func TestDiskFullAtRollAndBack(t *testing.T) {
 }
 
 // A log found on a full disk, in a sparse file as Java makes them, is served and takes puts when there is space.
-func TestStartsOnFullDisk(t *testing.T) {
+func TestStartsOnFullDisk(t *testing.T) { synctest.Test(t, testStartsOnFullDisk) }
+
+func testStartsOnFullDisk(t *testing.T) {
 	fsys := faultfs.New()
 	l := openTestLog(t, fsys, nil)
 	l.mustPut(100)
@@ -289,7 +294,9 @@ func TestStartsOnFullDisk(t *testing.T) {
 	}
 }
 
-func TestOtherAllocationErrors(t *testing.T) {
+func TestOtherAllocationErrors(t *testing.T) { synctest.Test(t, testOtherAllocationErrors) }
+
+func testOtherAllocationErrors(t *testing.T) {
 	fsys := faultfs.New()
 	fsys.Fail(faultfs.Fault{Op: faultfs.OpAllocate, Count: 1, Err: syscall.EIO})
 	l := openTestLog(t, fsys, nil)
@@ -402,7 +409,7 @@ func TestPageCacheBusy(t *testing.T) {
 
 // Every put that was taken ends once, whatever the stop meets; none is appended afterwards.
 func TestStopEndsEveryPut(t *testing.T) {
-	for round := range 10 {
+	for round := range 6 {
 		l := openTestLog(t, faultfs.New(), nil)
 		var taken, ended, appended atomic.Int64
 		var writers sync.WaitGroup
