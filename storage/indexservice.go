@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -109,6 +110,13 @@ func (s *indexService) remove(gone func(*IndexFile) bool) (removed int, err erro
 	s.snapshot.Store(&kept)
 	s.mu.Unlock()
 	return len(retired), retireAll(retired)
+}
+
+// removeFrom deletes the files from the n-th on.
+func (s *indexService) removeFrom(n int) error {
+	later := s.files()[n:]
+	_, err := s.remove(func(x *IndexFile) bool { return slices.Contains(later, x) })
+	return err
 }
 
 // writable is the file that takes the next entry: the last one, or a new one behind it.

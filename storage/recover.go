@@ -3,6 +3,7 @@
 package storage
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"time"
@@ -15,6 +16,8 @@ const (
 	recoverWorkers = 4
 	// locateQueues bounds the queues that are asked where in the log a time lies.
 	locateQueues = 32
+	// sectorSize is what a disk writes whole.
+	sectorSize = 512
 	// staleScan is how far behind the cut zeros must reach before the rest is taken to be zeros too.
 	staleScan = 16 << 20
 	// progressInterval is how often slow start-up work is reported.
@@ -122,21 +125,20 @@ func (r *recovery) repairIndex() (from PhyOffset, err error) {
 		if i < first {
 			continue
 		}
-		if !x.repair(1<<63 - 1) {
+		// Without blocks behind it the file cannot be stored into; what is missing is built again when there is room.
+		err := x.ensureAllocated(x.entryAt(x.head().indexCount))
+		if err == nil && !x.repair(1<<63-1) {
 			continue
 		}
-		later := index.files()[i+1:]
-		_, err := index.remove(func(other *IndexFile) bool {
-			for _, l := range later {
-				if l == other {
-					return true
-				}
-			}
-			return false
-		})
-		from := x.head().endPhyOffset
-		r.store.logger.Warn("index file was not whole, its rest is built again", "file", x.file.path(), "from", from)
-		return from, err
+		kept := i + 1
+		if err != nil {
+			kept = i
+		}
+		if kept > 0 {
+			from = index.files()[kept-1].head().endPhyOffset
+		}
+		r.store.logger.Warn("index file was not whole, its rest is built again", "file", x.file.path(), "from", from, "cause", err)
+		return from, index.removeFrom(kept)
 	}
 	return -1, nil
 }
@@ -350,6 +352,9 @@ func (r *recovery) walkOnce() error {
 		case recordPartial, recordBad:
 			return r.endAt(why)
 		case recordGood:
+			if r.torn() {
+				return r.endAt(fmt.Errorf("%w: a sector of its topic or properties is zeros", message.ErrMalformed))
+			}
 			if err := r.visit(); err != nil {
 				return err
 			}
@@ -359,6 +364,32 @@ func (r *recovery) walkOnce() error {
 		r.end += PhyOffset(size)
 		r.report()
 	}
+}
+
+// torn says that a sector in the topic or the properties of the record at end never reached the disk. BODYCRC covers
+// the body alone, and a length may be on disk without what it counts. Only behind the checkpoint, after a crash.
+func (r *recovery) torn() bool {
+	if r.clean || r.end < r.dispatchFrom {
+		return false
+	}
+	d := &r.request
+	f := r.log.find(int64(r.end))
+	end := int64(d.end()) - f.base
+	properties := end - int64(len(d.Properties))
+	topic := properties - 2 - int64(len(d.Topic))
+	return hasZeroSector(f.bytes(), topic, properties-2) || hasZeroSector(f.bytes(), properties, end)
+}
+
+// hasZeroSector says whether b[from:to] is all zeros in one of the sectors it lies in.
+func hasZeroSector(b []byte, from, to int64) bool {
+	for from < to {
+		next := min(from-from%sectorSize+sectorSize, to)
+		if len(bytes.TrimLeft(b[from:next], "\x00")) == 0 {
+			return true
+		}
+		from = next
+	}
+	return false
 }
 
 // endAt is called where no record is. Bytes that are not zero there, or files behind, are messages that are lost.
@@ -534,6 +565,9 @@ func (r *recovery) cutIndex(limit PhyOffset) error {
 		return err
 	}
 	if last = index.last(); last.head().endPhyOffset >= limit {
+		if err := last.ensureAllocated(last.entryAt(last.head().indexCount)); err != nil {
+			return err
+		}
 		last.repair(limit)
 	}
 	return nil
