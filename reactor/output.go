@@ -68,6 +68,7 @@ func (s *Session) replyOrNot(resp *remoting.Command, l *loan) (lent bool) {
 	} else if l != nil {
 		l.at = len(s.out.b)
 		s.loans = append(s.loans, *l)
+		s.lent.Add(int64(l.size))
 		lent = true
 	}
 	s.replies++
@@ -131,14 +132,18 @@ func (s *Session) flush(now time.Time) {
 	l.parts = gather(l.parts[:0], out.b, loans)
 	err := s.conn.Writev(l.parts)
 	clear(l.parts)
+	size, lent := sizeOf(out.b, loans)
 	l.responses.Add(int64(replies))
-	l.bytesOut.Add(int64(sizeOf(out.b, loans)))
+	l.bytesOut.Add(int64(size))
 	releaseLoans(s.core.logger, loans)
 	l.loans = loans[:0]
 	putOut(out)
 	if err == nil && !s.conn.Closed() {
 		s.lastWrite = now
 		s.measureOutbound(now)
+	}
+	if lent > 0 {
+		s.lent.Add(int64(-lent)) // what of it the socket did not take is measured by now
 	}
 }
 
@@ -152,12 +157,11 @@ func gather(parts [][]byte, out []byte, loans []loan) [][]byte {
 	return append(parts, out[from:])
 }
 
-func sizeOf(out []byte, loans []loan) int {
-	n := len(out)
+func sizeOf(out []byte, loans []loan) (size, lent int) {
 	for i := range loans {
-		n += loans[i].size
+		lent += loans[i].size
 	}
-	return n
+	return len(out) + lent, lent
 }
 
 // measureOutbound looks at what gnet holds for a peer that does not read: gnet takes everything and reports nothing.

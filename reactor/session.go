@@ -36,6 +36,8 @@ type Session struct {
 	closing, closed           atomic.Bool
 	crowded                   atomic.Bool // out has grown large within one turn
 
+	lent atomic.Int64 // bytes of loans that have not been written and measured
+
 	mu          sync.Mutex // guards the rest of the fields, and is held for no longer than an encode
 	out         *buffer    // replies that are encoded and not written; nil when there are none
 	loans       []loan     // bodies that go between the bytes of out
@@ -57,8 +59,11 @@ func (s *Session) Closed() bool { return s.closed.Load() }
 // ID is unique in this process.
 func (s *Session) ID() uint64 { return s.id }
 
-// Writable is false while unsent output is above the connection's mark: produce no pull data then.
-func (s *Session) Writable() bool { return !s.aboveMark.Load() && !s.closing.Load() }
+// Writable is false while unsent output is above the connection's mark: produce no pull data then. Loans count from the
+// moment they are given, so that many answers that are made side by side cannot pass the mark together.
+func (s *Session) Writable() bool {
+	return s.outboundSize.Load()+s.lent.Load() <= int64(s.core.outboundMark) && !s.closing.Load()
+}
 
 // Close closes the connection; OnSessionClose gets the reason. What came before the call is written, as far as the
 // peer takes it.
