@@ -231,7 +231,7 @@ func TestSlowReaders(t *testing.T) {
 	for range clients {
 		w := dial(t, s.Addr())
 		_ = w.Conn.(*net.TCPConn).SetReadBuffer(16 << 10)
-		for range 100 {
+		for range 40 {
 			if _, err := w.Write(w.frame(11, "")); err != nil {
 				break
 			}

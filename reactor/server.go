@@ -139,7 +139,9 @@ func (s *Server) run(urls []string) {
 	err := gnet.Rotate(&s.events, urls,
 		gnet.WithLogger(&s.logger),
 		gnet.WithNumEventLoop(s.cfg.NumLoops),
-		gnet.WithLoadBalancing(gnet.LeastConnections),
+		// Not LeastConnections: it counts a connection only when its loop has taken it, so a burst of connects, as after
+		// a restart, ends up on one loop (63 of 64 on two loops).
+		gnet.WithLoadBalancing(gnet.RoundRobin),
 		gnet.WithReadBufferCap(s.cfg.ReadBufferCap),
 		gnet.WithReuseAddr(true),
 		gnet.WithTicker(s.events.onTick != nil))
