@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
+	"path/filepath"
 	"time"
 
 	"loopmq/storage/message"
@@ -73,6 +75,11 @@ func (s *MessageStore) recover(clean bool) error {
 	r := &recovery{
 		store: s, log: s.log.queue, config: s.Config(), clean: clean,
 		saved: -1, blocked: -1, tried: map[topicQueue]QueueOffset{}, began: time.Now(),
+	}
+	if !clean {
+		if err := r.syncDirs(); err != nil {
+			return err
+		}
 	}
 	if len(r.log.files()) == 0 {
 		return r.emptyLog()
@@ -271,15 +278,31 @@ func (r *recovery) cutQueues() error {
 		return err
 	}
 	return forEach(recoverWorkers, r.store.queues.all(), func(q *ConsumeQueue) error {
-		if q.files.first() == nil {
+		if q.files.first() != nil {
+			if err := q.setEnd(r.endBelow(q, r.dispatchFrom)); err != nil {
+				return err
+			}
+			q.correctMinOffset(PhyOffset(r.log.minOffset()))
+		}
+		if last := q.files.last(); r.clean || last != nil && last.flushedPosition.Load() > 0 {
 			return nil
 		}
-		if err := q.setEnd(r.endBelow(q, r.dispatchFrom)); err != nil {
-			return err
-		}
-		q.correctMinOffset(PhyOffset(r.log.minOffset()))
-		return nil
+		return errors.Join(r.store.fs.SyncDir(q.files.dir), r.store.fs.SyncDir(filepath.Dir(q.files.dir)))
 	})
+}
+
+// syncDirs makes durable, after a crash, the names that a run made and was killed before it could sync: the files
+// behind them are used from now on as if they were. Queues are left out that have units which the checkpoint vouches
+// for, because it was written after their directories were synced.
+func (r *recovery) syncDirs() error {
+	root := r.config.StorePathRootDir
+	var errs []error
+	for _, dir := range []string{root, r.config.StorePathCommitLog, r.store.queues.dir, r.store.index.dir} {
+		if err := r.store.fs.SyncDir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // endBelow is the end of q when only records below limit count. A queue that an earlier cut left without zeroing its

@@ -132,9 +132,13 @@ func (f *FS) setBackedLocked(n *inode, page int, backed bool) {
 	n.backed[page] = backed
 }
 
+// freeLocked gives back the blocks of a file without a name. The inode keeps its own account of them: a power cut that
+// undoes the removal brings them back.
 func (f *FS) freeLocked(n *inode) {
-	for page := range n.backed {
-		f.setBackedLocked(n, page, false)
+	for _, backed := range n.backed {
+		if backed {
+			f.used -= pageSize
+		}
 	}
 }
 
