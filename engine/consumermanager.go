@@ -39,13 +39,13 @@ type SubscriptionData struct {
 
 // Values of ExpressionType, ConsumeType, MessageModel and ConsumeFromWhere that the broker itself looks at.
 const (
-	expressionTAG            = "TAG"
-	consumePassively         = "CONSUME_PASSIVELY"
-	modelBroadcasting        = "BROADCASTING"
-	modelClustering          = "CLUSTERING"
-	consumeFromLastOffset    = "CONSUME_FROM_LAST_OFFSET"
-	subscriptionAll          = "*"
-	languageCPP         byte = 1
+	expressionTAG              = "TAG"
+	consumePassively           = "CONSUME_PASSIVELY"
+	modelBroadcasting          = "BROADCASTING"
+	modelClustering            = "CLUSTERING"
+	consumeFromLastOffset      = "CONSUME_FROM_LAST_OFFSET"
+	subscriptionAll            = "*"
+	languageCPP           byte = 1
 )
 
 // isTagType follows ExpressionType#isTagType: no type is TAG.
@@ -110,7 +110,7 @@ func (c *ClientChannelInfo) expired(now time.Time) bool {
 type clientGroups struct {
 	groups *cowMap[*ConsumerGroupInfo]
 
-	mu       sync.Mutex                            // serializes changes of groups and guards sessions
+	mu       sync.Mutex                           // serializes changes of groups and guards sessions
 	sessions map[*reactor.Session]map[string]bool // the groups of each connection
 }
 

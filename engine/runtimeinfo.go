@@ -217,7 +217,7 @@ func (b *BrokerController) viewBrokerStatsData(req *reactor.Request) answer {
 	if h.err != nil {
 		return failed(h.err)
 	}
-	minute, hour, day, ok := b.stats.Item(name, key, b.Config().BrokerClusterName)
+	minute, hour, day, ok := b.stats.Item(name, key, b.Config().BrokerClusterName, time.Now())
 	if !ok {
 		return refused(remoting.SystemError, fmt.Sprintf("The stats <%s> <%s> not exist", shown([]byte(name)), shown([]byte(key))))
 	}

@@ -29,8 +29,8 @@ type BrokerStats struct {
 	groups        *cowMap[*GroupStats] // by topic@group
 
 	mu     sync.Mutex // guards the samples below and those of all handles
-	put    statsItem  // BROKER_PUT_NUMS
-	get    statsItem  // BROKER_GET_NUMS
+	put    counter    // BROKER_PUT_NUMS
+	get    counter    // BROKER_GET_NUMS
 	minute time.Time  // when each series was last sampled
 	hour   time.Time
 	day    time.Time
@@ -81,10 +81,10 @@ func (s *BrokerStats) removeGroups(gone func(topic, group string) bool) {
 	})
 }
 
-// counter is one number that only grows and how often it grew.
+// counter is one number that only grows and how often it grew, with what was seen of it.
 type counter struct {
-	value atomic.Int64
-	times atomic.Int64
+	value, times atomic.Int64
+	series       statsSeries // guarded by BrokerStats.mu
 }
 
 func (c *counter) add(n int64) {
@@ -92,11 +92,12 @@ func (c *counter) add(n int64) {
 	c.times.Add(1)
 }
 
-// TopicStats counts the puts of one topic.
-type TopicStats struct {
-	nums, size         counter
-	numsItem, sizeItem statsItem
+func (c *counter) now(at time.Time) statsSample {
+	return statsSample{at: at.UnixMilli(), value: c.value.Load(), times: c.times.Load()}
 }
+
+// TopicStats counts the puts of one topic.
+type TopicStats struct{ nums, size counter }
 
 // Put counts one request that stored msgs records of bytes in all. A nil handle counts nothing.
 func (t *TopicStats) Put(msgs int, bytes int64) {
@@ -108,10 +109,7 @@ func (t *TopicStats) Put(msgs int, bytes int64) {
 }
 
 // GroupStats counts the gets of one group on one topic.
-type GroupStats struct {
-	nums, size, sendBack             counter
-	numsItem, sizeItem, sendBackItem statsItem
-}
+type GroupStats struct{ nums, size, sendBack counter }
 
 // Get counts one answer with msgs records of bytes in all.
 func (g *GroupStats) Get(msgs int, bytes int64) {
@@ -129,10 +127,8 @@ func (g *GroupStats) SendBack() {
 	}
 }
 
-// statsItem is what was seen of one counter. Guarded by BrokerStats.mu.
-type statsItem struct {
-	minute, hour, day []statsSample // nil until the counter counted; the oldest first
-}
+// statsSeries are earlier looks at one counter, the oldest first; nil until it counted.
+type statsSeries struct{ minute, hour, day []statsSample }
 
 type statsSample struct {
 	at           int64 // ms
@@ -146,17 +142,18 @@ type StatsData struct {
 	AvgPT float64
 }
 
-// dataOf follows StatsItem#computeStatsData.
-func dataOf(samples []statsSample) (d StatsData) {
-	if len(samples) == 0 {
-		return d
+// since is what a counter did between a look and now. Source: StatsItem#computeStatsData, which ends at the last look
+// instead, and so shows nothing of the last minutes.
+func since(samples []statsSample, now statsSample) (d StatsData) {
+	first := statsSample{at: now.at - statsMinuteStep.Milliseconds()} // not looked at yet
+	if len(samples) > 0 {
+		first = samples[0]
 	}
-	first, last := samples[0], samples[len(samples)-1]
-	d.Sum = last.value - first.value
-	if elapsed := last.at - first.at; elapsed > 0 {
+	d.Sum = now.value - first.value
+	if elapsed := now.at - first.at; elapsed > 0 {
 		d.TPS = float64(d.Sum) * 1000 / float64(elapsed)
 	}
-	if times := last.times - first.times; times > 0 {
+	if times := now.times - first.times; times > 0 {
 		d.AvgPT = float64(d.Sum) / float64(times)
 	}
 	return d
@@ -173,23 +170,23 @@ func keep(samples []statsSample, sample statsSample, kept int) []statsSample {
 // due says which series this look is for.
 type due struct{ minute, hour, day bool }
 
-func (i *statsItem) sample(now time.Time, value, times int64, d due) {
-	if i.minute == nil && times == 0 {
-		return
+func (s *statsSeries) sample(sample statsSample, d due) {
+	if s.minute == nil {
+		if sample.times == 0 {
+			return
+		}
+		// It counted for the first time since the last look.
+		zero := statsSample{at: sample.at - statsMinuteStep.Milliseconds()}
+		s.minute, s.hour, s.day = []statsSample{zero}, []statsSample{zero}, []statsSample{zero}
 	}
-	if i.minute == nil { // counted for the first time since the last look
-		zero := statsSample{at: now.Add(-statsMinuteStep).UnixMilli()}
-		i.minute, i.hour, i.day = []statsSample{zero}, []statsSample{zero}, []statsSample{zero}
-	}
-	sample := statsSample{at: now.UnixMilli(), value: value, times: times}
 	if d.minute {
-		i.minute = keep(i.minute, sample, statsMinuteKept)
+		s.minute = keep(s.minute, sample, statsMinuteKept)
 	}
 	if d.hour {
-		i.hour = keep(i.hour, sample, statsHourKept)
+		s.hour = keep(s.hour, sample, statsHourKept)
 	}
 	if d.day {
-		i.day = keep(i.day, sample, statsDayKept)
+		s.day = keep(s.day, sample, statsDayKept)
 	}
 }
 
@@ -212,22 +209,27 @@ func (s *BrokerStats) Sample(now time.Time, store storage.Stats) {
 	if !d.minute {
 		return
 	}
-	s.put.sample(now, store.PutMessageTimesTotal, store.PutMessageTimesTotal, d)
+	look := func(c *counter) { c.series.sample(c.now(now), d) }
+	s.put.value.Store(store.PutMessageTimesTotal)
+	s.put.times.Store(store.PutMessageTimesTotal)
+	look(&s.put)
 	s.topics.each(func(_ string, t *TopicStats) bool {
-		t.numsItem.sample(now, t.nums.value.Load(), t.nums.times.Load(), d)
-		t.sizeItem.sample(now, t.size.value.Load(), t.size.times.Load(), d)
+		look(&t.nums)
+		look(&t.size)
 		return true
 	})
 	var gets, times int64
 	s.groups.each(func(_ string, g *GroupStats) bool {
-		g.numsItem.sample(now, g.nums.value.Load(), g.nums.times.Load(), d)
-		g.sizeItem.sample(now, g.size.value.Load(), g.size.times.Load(), d)
-		g.sendBackItem.sample(now, g.sendBack.value.Load(), g.sendBack.times.Load(), d)
+		look(&g.nums)
+		look(&g.size)
+		look(&g.sendBack)
 		gets += g.nums.value.Load()
 		times += g.nums.times.Load()
 		return true
 	})
-	s.get.sample(now, gets, times, d)
+	s.get.value.Store(max(gets, s.get.value.Load())) // groups can be deleted
+	s.get.times.Store(max(times, s.get.times.Load()))
+	look(&s.get)
 }
 
 func passed(last *time.Time, now time.Time, step time.Duration) bool {
@@ -287,62 +289,62 @@ const (
 	statsBrokerGetNums = "BROKER_GET_NUMS"
 )
 
-// item finds a statistic that counted at least once; nil otherwise. The caller holds mu.
-func (s *BrokerStats) itemLocked(name, key, cluster string) *statsItem {
-	var item *statsItem
-	switch name {
-	case statsTopicPutNums, statsTopicPutSize:
-		if t, ok := s.topics.get(key); ok {
-			item = &t.numsItem
-			if name == statsTopicPutSize {
-				item = &t.sizeItem
-			}
-		}
-	case statsGroupGetNums, statsGroupGetSize, statsSendBackNums:
-		if g, ok := s.groups.get(key); ok {
-			item = &g.numsItem
-			switch name {
-			case statsGroupGetSize:
-				item = &g.sizeItem
-			case statsSendBackNums:
-				item = &g.sendBackItem
-			}
-		}
-	case statsBrokerPutNums:
-		if key == cluster {
-			item = &s.put
-		}
-	case statsBrokerGetNums:
-		if key == cluster {
-			item = &s.get
-		}
+// counter finds a statistic that counted at least once; nil otherwise.
+func (s *BrokerStats) counter(name, key, cluster string) *counter {
+	var c *counter
+	switch t, g := s.handles(name, key); {
+	case name == statsTopicPutNums && t != nil:
+		c = &t.nums
+	case name == statsTopicPutSize && t != nil:
+		c = &t.size
+	case name == statsGroupGetNums && g != nil:
+		c = &g.nums
+	case name == statsGroupGetSize && g != nil:
+		c = &g.size
+	case name == statsSendBackNums && g != nil:
+		c = &g.sendBack
+	case name == statsBrokerPutNums && key == cluster:
+		c = &s.put
+	case name == statsBrokerGetNums && key == cluster:
+		c = &s.get
 	}
-	if item == nil || item.minute == nil {
+	if c == nil || c.times.Load() == 0 {
 		return nil
 	}
-	return item
+	return c
+}
+
+func (s *BrokerStats) handles(name, key string) (t *TopicStats, g *GroupStats) {
+	switch name {
+	case statsTopicPutNums, statsTopicPutSize:
+		t, _ = s.topics.get(key)
+	case statsGroupGetNums, statsGroupGetSize, statsSendBackNums:
+		g, _ = s.groups.get(key)
+	}
+	return t, g
 }
 
 // Item returns the three series of a statistic; ok is false for one that is unknown or never counted.
-func (s *BrokerStats) Item(name, key, cluster string) (minute, hour, day StatsData, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	item := s.itemLocked(name, key, cluster)
-	if item == nil {
+func (s *BrokerStats) Item(name, key, cluster string, at time.Time) (minute, hour, day StatsData, ok bool) {
+	c := s.counter(name, key, cluster)
+	if c == nil {
 		return minute, hour, day, false
 	}
-	return dataOf(item.minute), dataOf(item.hour), dataOf(item.day), true
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := c.now(at)
+	return since(c.series.minute, now), since(c.series.hour, now), since(c.series.day, now), true
 }
 
 // ConsumeTPS is how many messages a second the group got of topic over the last minute.
 func (s *BrokerStats) ConsumeTPS(topic, group string) float64 {
-	minute, _, _, _ := s.Item(statsGroupGetNums, topic+"@"+group, "")
+	minute, _, _, _ := s.Item(statsGroupGetNums, topic+"@"+group, "", time.Now())
 	return minute.TPS
 }
 
 // PutTPS is how many messages a second were sent to topic over the last minute.
 func (s *BrokerStats) PutTPS(topic string) float64 {
-	minute, _, _, _ := s.Item(statsTopicPutNums, topic, "")
+	minute, _, _, _ := s.Item(statsTopicPutNums, topic, "", time.Now())
 	return minute.TPS
 }
 

@@ -17,7 +17,9 @@ import (
 // quietLogger drops what a test provokes on purpose.
 func quietLogger() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-func newTestTable(fs vfs.FS) *tableFile { return newTableFile(fs, "/store", "table.json", quietLogger()) }
+func newTestTable(fs vfs.FS) *tableFile {
+	return newTableFile(fs, "/store", "table.json", quietLogger())
+}
 
 // loadVersion loads a table whose content is {"v":n}.
 func loadVersion(f *tableFile) (version int64, found bool, err error) {
