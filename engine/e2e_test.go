@@ -136,7 +136,23 @@ func answerOrEnd(c *rawClient, ch <-chan *remoting.Command) *remoting.Command {
 	}
 }
 
-func TestStopWhileSendsAreInFlight(t *testing.T) {
+// drink pulls a queue from its start, with holds, until the connection ends.
+func drink(t *testing.T, b *BrokerController, topic string, queueID int) {
+	c := dialNode(t, b)
+	defer c.close()
+	for next := int64(0); ; {
+		resp := answerOrEnd(c, c.start(nodePull(c, topic, queueID, next, time.Second))[0])
+		if resp == nil {
+			return
+		}
+		if resp.Code == remoting.Success {
+			_, offsets := recordsOf(t, resp.Body)
+			next = offsets[len(offsets)-1] + 1
+		}
+	}
+}
+
+func TestStopWhileClientsAreBusy(t *testing.T) {
 	for name, flush := range map[string]storage.FlushDiskType{"async": storage.AsyncFlush, "sync": storage.SyncFlush} {
 		t.Run(name, func(t *testing.T) {
 			fs, root := nodeFS()
@@ -147,9 +163,9 @@ func TestStopWhileSendsAreInFlight(t *testing.T) {
 
 			var mu sync.Mutex
 			var acks []nodeAck
-			var producers sync.WaitGroup
+			var clients sync.WaitGroup
 			for i := range 4 {
-				producers.Go(func() {
+				clients.Go(func() {
 					refused := pump(t, b, "orders", i, func(ack nodeAck) {
 						mu.Lock()
 						defer mu.Unlock()
@@ -158,11 +174,17 @@ func TestStopWhileSendsAreInFlight(t *testing.T) {
 					t.Logf("producer %d: %d refused", i, refused)
 				})
 			}
+			for i := range 4 {
+				clients.Go(func() { drink(t, b, "orders", i) })
+			}
 			time.Sleep(200 * time.Millisecond)
 			began := time.Now()
 			stopNode(t, b)
 			t.Logf("stopped in %v", time.Since(began))
-			producers.Wait()
+			clients.Wait()
+			if n := fs.OpenRegions(); n != 0 {
+				t.Fatalf("%d files are still mapped: what was lent did not come back", n)
+			}
 			if len(acks) == 0 {
 				t.Fatal("nothing was acknowledged")
 			}
@@ -237,6 +259,43 @@ func TestStoppingRefusesInWords(t *testing.T) {
 	if b.Err() != nil || b.Ready() == nil {
 		t.Fatalf("err %v, ready %v", b.Err(), b.Ready())
 	}
+}
+
+// What was accepted before the stop is answered before the connection closes, although the disk is slow.
+func TestStopLosesNoReply(t *testing.T) {
+	fs := faultfs.New()
+	cfg := nodeConfig("/store")
+	cfg.Store.FlushDiskType = storage.SyncFlush
+	b := startNode(t, cfg, fs)
+	addNodeTopic(t, b, "orders", 4)
+	c := dialNode(t, b)
+	slow := make(chan struct{})
+	fs.SetHook(func(op faultfs.Op, path string) {
+		if op == faultfs.OpSync && strings.Contains(path, "commitlog") {
+			<-slow
+		}
+	})
+	var sends []*remoting.Command
+	for i := range 500 {
+		sends = append(sends, nodeSend(c, "orders", i%4, fmt.Sprint(i)))
+	}
+	answers := c.start(sends...)
+	eventually(t, "all of them waiting for the disk", func() bool { return b.store.Stats().WaitingFlushRequests == len(sends) })
+	go func() {
+		time.Sleep(100 * time.Millisecond)
+		close(slow)
+	}()
+	stopNode(t, b)
+	var acks []nodeAck
+	for i, ch := range answers {
+		resp := answerOrEnd(c, ch)
+		if resp == nil {
+			t.Fatalf("no answer to send %d", i)
+		}
+		acks = append(acks, ackOf(t, resp, fmt.Sprint(i)))
+	}
+	fs.SetHook(nil)
+	wantAcked(t, startNode(t, cfg, fs), "orders", acks)
 }
 
 // Every combination of flush type, transient pool and role starts, and answers a send at once with what is true.

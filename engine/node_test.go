@@ -68,7 +68,7 @@ func stopNode(t testing.TB, b *BrokerController) {
 }
 
 // nodeFS is the file system for a node whose store outlives it in the test.
-func nodeFS() (fs vfs.FS, root string) { return faultfs.New(), "/store" }
+func nodeFS() (fs *faultfs.FS, root string) { return faultfs.New(), "/store" }
 
 // testLogger shows warnings and errors in the test's log.
 func testLogger(t testing.TB) *slog.Logger {
