@@ -60,35 +60,35 @@ func TestPutQueue(t *testing.T) {
 
 func TestRunningFlags(t *testing.T) {
 	var r RunningFlags
-	f := func(writeable, cqWriteable bool, cause string) {
+	f := func(writeable bool, cause string) {
 		t.Helper()
-		if r.isWriteable() != writeable || r.isCQWriteable() != cqWriteable {
-			t.Fatalf("writeable %v, queues %v; want %v, %v", r.isWriteable(), r.isCQWriteable(), writeable, cqWriteable)
+		if r.isWriteable() != writeable {
+			t.Fatalf("writeable %v, want %v", r.isWriteable(), writeable)
 		}
 		switch got := r.refusal(); {
 		case got == nil && cause != "", got != nil && (cause == "" || !strings.Contains(got.Error(), cause)):
 			t.Fatalf("refusal %v; want %q", got, cause)
 		}
 	}
-	f(true, true, "")
+	f(true, "")
 	r.set(diskFullBit)
-	f(false, true, "full") // queues are built on a full disk
+	f(false, "full")
 	r.set(logicsQueueErrorBit)
-	f(false, false, "full")
+	f(false, "full")
 	r.clear(diskFullBit)
-	f(false, false, "consume queues")
+	f(false, "consume queues")
 	r.clear(logicsQueueErrorBit)
 	r.set(indexFileErrorBit)
-	f(false, false, "index")
+	f(false, "index")
 	r.clear(indexFileErrorBit)
-	f(true, true, "")
+	f(true, "")
 	if !r.latch(errors.New("first")) || r.latch(errors.New("second")) {
 		t.Fatal("latched more or less than once")
 	}
-	f(false, false, "first")
+	f(false, "first")
 	r.clear(diskFullBit | logicsQueueErrorBit | indexFileErrorBit)
-	f(false, false, "first")
-	if !r.latched() || !r.isReadable() || r.latchedCause().Error() != "first" {
+	f(false, "first")
+	if !r.latched() || r.latchedCause().Error() != "first" {
 		t.Fatalf("latched %v by %v", r.latched(), r.latchedCause())
 	}
 }

@@ -8,9 +8,8 @@ import (
 	"sync/atomic"
 )
 
-// Bits of RunningFlags, with Java's values. Source: RunningFlags.
+// Bits of RunningFlags, with Java's values. Java's bit 1, not readable, is set by nobody. Source: RunningFlags.
 const (
-	notReadableBit      = 1
 	notWriteableBit     = 2
 	logicsQueueErrorBit = 4
 	indexFileErrorBit   = 8
@@ -34,11 +33,8 @@ type RunningFlags struct {
 func (r *RunningFlags) set(bit int32)        { r.bits.Or(bit) }
 func (r *RunningFlags) clear(bit int32)      { r.bits.And(^bit) }
 func (r *RunningFlags) isSet(bit int32) bool { return r.bits.Load()&bit != 0 }
-func (r *RunningFlags) isReadable() bool     { return !r.isSet(notReadableBit) }
 func (r *RunningFlags) latched() bool        { return r.isSet(notWriteableBit) }
-func (r *RunningFlags) isCQWriteable() bool {
-	return !r.isSet(notWriteableBit | logicsQueueErrorBit | indexFileErrorBit)
-}
+
 func (r *RunningFlags) isWriteable() bool {
 	return !r.isSet(notWriteableBit | logicsQueueErrorBit | indexFileErrorBit | diskFullBit)
 }
