@@ -1,5 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package engine is the broker: put pipeline, request processors, topics, offsets, long polling, name servers, delay
-// messages, metrics.
+// Package engine is the broker: put pipeline, request processors, topics, groups, offsets, long polling, name servers,
+// delay messages, configuration, metrics. What is on disk is storage's matter, what is on the wire reactor's.
+//
+// # Life cycle
+//
+//	b, err := engine.New(cfg, engine.Options{Logger: logger}) // checks the configuration, touches nothing
+//	err = b.Start(ctx)                                        // returns when clients are served
+//	<-b.Done()                                                // the broker ended by itself: b.Err says why
+//	err = b.Shutdown(timeout)                                 // in order, within the time
+//
+// Start: limit of descriptors → lock, load and recover the store → tables of config/ → lanes → store services → client
+// port → name servers. Shutdown: name servers, so that clients go elsewhere → new requests are answered
+// SERVICE_NOT_AVAILABLE → delay messages stop → workers and puts end, or at the deadline are answered too → held pulls
+// are dropped → answers leave, the event loops end → workers end → tables are saved → the store flushes and closes. The
+// store unmaps only when nobody is left who could read.
+//
+// # Who runs what
+//
+// A request is decoded on its session's event loop, and its processor runs there when all it touches is memory. What
+// may read a mapped file, or write a file, goes to a lane: a few workers with a bounded queue, beyond which the answer
+// is SYSTEM_BUSY.
+//
+//	event loop          sends (gathered over a loop turn, then put together), heartbeats, offsets, consumer lists, locks
+//	pull lane           reads at the end of the log; a pull is checked on the loop, read here
+//	cold pull lane      reads in old files: they may wait for the disk, and delay nobody at the end
+//	query lane          by key, by id, send-back, statistics: whatever reads records
+//	admin lane          one worker: topics, groups, configuration. Tables and their files have one writer
+//	name server links   a goroutine and a connection each (BrokerOuterAPI)
+//	hold service        parks pulls that found nothing, without a goroutine each
+//
+// Tables (topics, groups, live clients) are copy on write: loops read them without a lock, an entry is never changed.
+// The configuration is one immutable Config behind an atomic pointer; a change swaps in another.
+//
+// # Names
+//
+// Types and files are named for RocketMQ's classes; "Source:" in a comment names the class and method whose contract is
+// kept. Where this broker departs from it, the comment says how and why.
 package engine
