@@ -130,7 +130,7 @@ func (s *consumeQueueStore) findOrCreate(topic []byte, id int32) (*ConsumeQueue,
 		return q, nil
 	}
 	name := string(topic)
-	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") || id < 0 {
+	if !isQueueName(topic, id) {
 		return nil, fmt.Errorf("queue %d of topic %q has no place in the file system: %w", id, name, errNoSuchQueue)
 	}
 	s.mu.Lock()
@@ -148,6 +148,12 @@ func (s *consumeQueueStore) findOrCreate(topic []byte, id int32) (*ConsumeQueue,
 	}
 	s.addLocked(q)
 	return q, nil
+}
+
+// isQueueName says whether topic and queue id can name a directory.
+func isQueueName(topic []byte, id int32) bool {
+	name := string(topic)
+	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00") && id >= 0
 }
 
 // renew puts an empty queue in the place of q, whose files go.

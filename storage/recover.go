@@ -466,19 +466,18 @@ func (r *recovery) note(d *dispatchRequest) {
 	}
 }
 
-// expectDispatched asks the queue for a record that must be in it. A queue that is not there was deleted; one that has
-// a later record in the place was made anew.
+// expectDispatched asks the queue for a record that must be in it. One that has a later record in the place was made
+// anew. A queue that is not there may have been deleted with its topic, or lost; then it is built from here on, so that
+// its messages are not numbered from 0 again.
 func (r *recovery) expectDispatched(d *dispatchRequest) error {
-	if !d.inQueue() {
-		return nil
-	}
-	q := r.store.queues.find(string(d.Topic), d.QueueID)
-	if q == nil {
+	if !d.inQueue() || !isQueueName(d.Topic, d.QueueID) {
 		return nil
 	}
 	k := QueueOffset(d.QueueOffset)
-	if _, maxOffset := q.bounds(); k < maxOffset {
-		return nil
+	if q := r.store.queues.find(string(d.Topic), d.QueueID); q != nil {
+		if _, maxOffset := q.bounds(); k < maxOffset {
+			return nil
+		}
 	}
 	return &restartError{from: d.offset(), cause: fmt.Errorf("message %d of queue %d of topic %q is missing", k, d.QueueID, d.Topic)}
 }
@@ -578,16 +577,15 @@ func (r *recovery) finish() error {
 // earlier history of the same offsets, which a power cut brought back: the cut that dropped them was not synced.
 func (r *recovery) cutIndex(limit PhyOffset) error {
 	index := r.store.index
-	last := index.last()
-	if last == nil || last.head().endPhyOffset < limit {
-		return nil
+	files := index.files()
+	kept := len(files)
+	for kept > 1 && (files[kept-1].head().beginPhyOffset >= limit || files[kept-1].head().indexCount <= 1) {
+		kept-- // an empty file may be one whose header was lost, and hides the one before
 	}
-	if _, err := index.remove(func(x *IndexFile) bool {
-		return x != index.files()[0] && x.head().beginPhyOffset >= limit
-	}); err != nil {
+	if err := index.removeFrom(kept); err != nil {
 		return err
 	}
-	if last = index.last(); last.head().endPhyOffset >= limit {
+	if last := index.last(); last != nil && last.head().endPhyOffset >= limit {
 		if err := last.ensureAllocated(last.entryAt(last.head().indexCount)); err != nil {
 			return err
 		}
