@@ -153,6 +153,7 @@ func ownedRequest(req *Request) *Request {
 }
 
 func releaseRequest(req *Request) {
+	poison(req.Body)
 	req.Reset()
 	req.Session = nil
 	requests.Put(req)

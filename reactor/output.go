@@ -68,10 +68,13 @@ func (s *Session) replyOrNot(resp *remoting.Command, l *loan) (lent bool) {
 	} else if l != nil {
 		l.at = len(s.out.b)
 		s.loans = append(s.loans, *l)
-		s.lent.Add(int64(l.size))
 		lent = true
 	}
 	s.replies++
+	if bodyLen += len(resp.Body); bodyLen > 0 {
+		s.bodies += bodyLen
+		s.unmeasured.Add(int64(bodyLen))
+	}
 	s.unlockAndJoin()
 	return lent
 }
@@ -119,10 +122,10 @@ func (s *Session) unlockAndJoin() {
 func (s *Session) flush(now time.Time) {
 	l := s.loop
 	s.mu.Lock()
-	out, replies := s.out, s.replies
+	out, replies, bodies := s.out, s.replies, s.bodies
 	loans := append(l.loans[:0], s.loans...)
 	clear(s.loans)
-	s.out, s.loans, s.replies = nil, s.loans[:0], 0
+	s.out, s.loans, s.replies, s.bodies = nil, s.loans[:0], 0, 0
 	s.flushing = false
 	s.crowded.Store(false)
 	s.mu.Unlock()
@@ -132,9 +135,8 @@ func (s *Session) flush(now time.Time) {
 	l.parts = gather(l.parts[:0], out.b, loans)
 	err := s.conn.Writev(l.parts)
 	clear(l.parts)
-	size, lent := sizeOf(out.b, loans)
 	l.responses.Add(int64(replies))
-	l.bytesOut.Add(int64(size))
+	l.bytesOut.Add(int64(sizeOf(out.b, loans)))
 	releaseLoans(s.core.logger, loans)
 	l.loans = loans[:0]
 	putOut(out)
@@ -142,8 +144,8 @@ func (s *Session) flush(now time.Time) {
 		s.lastWrite = now
 		s.measureOutbound(now)
 	}
-	if lent > 0 {
-		s.lent.Add(int64(-lent)) // what of it the socket did not take is measured by now
+	if bodies > 0 {
+		s.unmeasured.Add(int64(-bodies)) // what of it the socket did not take is measured by now
 	}
 }
 
@@ -157,11 +159,12 @@ func gather(parts [][]byte, out []byte, loans []loan) [][]byte {
 	return append(parts, out[from:])
 }
 
-func sizeOf(out []byte, loans []loan) (size, lent int) {
+func sizeOf(out []byte, loans []loan) int {
+	size := len(out)
 	for i := range loans {
-		lent += loans[i].size
+		size += loans[i].size
 	}
-	return len(out) + lent, lent
+	return size
 }
 
 // measureOutbound looks at what gnet holds for a peer that does not read: gnet takes everything and reports nothing.

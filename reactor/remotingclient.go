@@ -4,6 +4,7 @@ package reactor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -93,6 +94,7 @@ func (c *RemotingClient) Invoke(ctx context.Context, addr string, req *remoting.
 		err  error
 	}
 	answered := make(chan answer, 1)
+	heard := s.heard.Load()
 	opaque, err := s.invoke(req, func(resp *remoting.Command, err error) { answered <- answer{resp, err} })
 	if err != nil {
 		return nil, fmt.Errorf("request to %s: %w", addr, err)
@@ -105,6 +107,11 @@ func (c *RemotingClient) Invoke(ctx context.Context, addr string, req *remoting.
 		return a.resp, nil
 	case <-ctx.Done():
 		s.abandon(opaque, ctx.Err())
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) && s.heard.Load() == heard {
+			// The peer's host may be gone without a word; TCP would try for a quarter of an hour. The next call connects
+			// anew. (The Java client closes on every timeout.)
+			s.Close("nothing heard while waiting for an answer")
+		}
 		return nil, fmt.Errorf("request to %s: %w", addr, ctx.Err())
 	}
 }

@@ -58,6 +58,27 @@ func TestClientTimesOutAndGoesOn(t *testing.T) {
 	}
 }
 
+// A peer that says nothing at all is given up, and the next call connects anew.
+func TestClientGivesUpSilentPeer(t *testing.T) {
+	var opened atomic.Int32
+	s := startServer(t, RemotingServerConfig{OnSessionOpen: func(*Session) { opened.Add(1) }}, func(s *RemotingServer) {
+		s.RegisterProcessor(10, echo, nil, true)
+		s.RegisterProcessor(11, ProcessorFunc(func(*Request) {}), nil, true)
+	})
+	c := newClient(t, RemotingClientConfig{})
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := c.Invoke(ctx, s.Addr().String(), &remoting.Command{Code: 11}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("got %v", err)
+	}
+	if _, err := c.Invoke(within(t), s.Addr().String(), &remoting.Command{Code: 10}); err != nil {
+		t.Fatal(err)
+	}
+	if n := opened.Load(); n != 2 {
+		t.Fatalf("%d connections, want a second one", n)
+	}
+}
+
 func TestClientReconnects(t *testing.T) {
 	lost := make(chan string, 10)
 	c := newClient(t, RemotingClientConfig{OnClose: func(addr string) { lost <- addr }})

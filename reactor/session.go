@@ -36,12 +36,14 @@ type Session struct {
 	closing, closed           atomic.Bool
 	crowded                   atomic.Bool // out has grown large within one turn
 
-	lent atomic.Int64 // bytes of loans that have not been written and measured
+	unmeasured atomic.Int64  // bytes of answers' bodies that are gathered, or written and not yet in outboundSize
+	heard      atomic.Uint32 // turns: whether the peer said anything since
 
 	mu          sync.Mutex // guards the rest of the fields, and is held for no longer than an encode
 	out         *buffer    // replies that are encoded and not written; nil when there are none
 	loans       []loan     // bodies that go between the bytes of out
 	replies     int
+	bodies      int  // bytes of bodies in out and loans
 	flushing    bool // somebody is about to write: the turn, or the loop's list
 	ended       bool
 	closeReason string
@@ -59,22 +61,42 @@ func (s *Session) Closed() bool { return s.closed.Load() }
 // ID is unique in this process.
 func (s *Session) ID() uint64 { return s.id }
 
-// Writable is false while unsent output is above the connection's mark: produce no pull data then. Loans count from the
+// Writable is false while unsent output is above the connection's mark: produce no pull data then. Bodies count from the
 // moment they are given, so that many answers that are made side by side cannot pass the mark together.
 func (s *Session) Writable() bool {
-	return s.outboundSize.Load()+s.lent.Load() <= int64(s.core.outboundMark) && !s.closing.Load()
+	return s.outboundSize.Load()+s.unmeasured.Load() <= int64(s.core.outboundMark) && !s.closing.Load()
 }
 
-// Close closes the connection; OnSessionClose gets the reason. What came before the call is written, as far as the
-// peer takes it.
+// Close closes the connection; OnSessionClose gets the reason. What was answered before the call is written, as far as
+// the peer takes it.
 func (s *Session) Close(reason string) {
+	if s.beginClose(reason) {
+		s.conn.Post(func() {
+			s.flush(time.Now())
+			s.conn.Close()
+		})
+	}
+}
+
+func (s *Session) beginClose(reason string) bool {
 	if !s.closing.CompareAndSwap(false, true) {
-		return
+		return false
 	}
 	s.mu.Lock()
 	s.closeReason = reason
 	s.mu.Unlock()
+	return true
+}
+
+// closeOver closes a connection that is over a limit, with a log line.
+func (s *Session) closeOver(reason string) {
+	if !s.beginClose(reason) {
+		return
+	}
 	s.conn.Close()
+	if suppressed, ok := s.core.overLimit.allow(time.Now()); ok {
+		s.core.logger.Warn("connection closed: over a limit", "peer", s.remote, "reason", reason, "suppressed", suppressed)
+	}
 }
 
 // onTraffic is one turn of this session: all whole frames that are buffered, then one write of what they were answered.
@@ -86,10 +108,12 @@ func (s *Session) onTraffic() {
 	}
 	now := time.Now()
 	s.lastRead = now
+	s.heard.Add(1)
 	s.loop.bytesIn.Add(int64(buffered))
 	s.gather()
 	if err := s.readFrames(now); err != nil {
 		s.refuse(err)
+		_, _ = s.conn.Discard(s.conn.InboundBuffered())
 	}
 	s.loop.endTurn()
 	s.flush(now)
@@ -135,14 +159,6 @@ func (s *Session) readFrames(now time.Time) error {
 	}
 	_, _ = s.conn.Discard(len(buffered))
 	return err
-}
-
-// closeOver closes a connection that is over a limit, with a log line.
-func (s *Session) closeOver(reason string) {
-	if suppressed, ok := s.core.overLimit.allow(time.Now()); ok {
-		s.core.logger.Warn("connection closed: over a limit", "peer", s.remote, "reason", reason, "suppressed", suppressed)
-	}
-	s.Close(reason)
 }
 
 // handle decodes one whole frame and serves it.

@@ -121,6 +121,32 @@ func TestStreamCutAnywhere(t *testing.T) {
 	}
 }
 
+// Any bytes, cut anywhere: no panic, and nothing stays accounted for.
+func FuzzSession(f *testing.F) {
+	w := &wire{}
+	f.Add(append(w.frame(10, "body"), w.frame(34, "")...), uint16(7))
+	f.Add([]byte("GET / HTTP/1.1\r\n"), uint16(3))
+	f.Fuzz(func(t *testing.T, stream []byte, size uint16) {
+		c, conn, s := newMemorySession(func(c *core) { c.register(10, echo, nil, true) })
+		for len(stream) > 0 {
+			n := min(len(stream), 1+int(size))
+			conn.in = append([]byte(nil), stream[:n]...)
+			stream = stream[n:]
+			c.OnTraffic(conn)
+			if len(conn.in) > 0 {
+				t.Fatalf("%d bytes left in the connection's buffer", len(conn.in))
+			}
+			if s.partial != nil && int64(cap(s.partial.b)) != c.partials.sum.Load() {
+				t.Fatalf("partial frame of %d bytes, %d accounted for", cap(s.partial.b), c.partials.sum.Load())
+			}
+		}
+		c.OnClose(conn, nil)
+		if n := c.partials.sum.Load(); n != 0 {
+			t.Fatalf("%d bytes of partial frames left", n)
+		}
+	})
+}
+
 // In steady state a turn of sends costs no allocation, and one write.
 func TestTurnAllocatesNothing(t *testing.T) {
 	var resp remoting.Command
@@ -478,6 +504,28 @@ func TestLoansComeBackOnce(t *testing.T) {
 	lane.Stop()
 	if lent.Load() != returned.Load() {
 		t.Fatalf("%d lent, %d returned", lent.Load(), returned.Load())
+	}
+}
+
+// Answers that many workers make side by side count before they are written.
+func TestBodiesCountAtOnce(t *testing.T) {
+	_, conn, s := newMemorySession(func(c *core) {})
+	to := ReplyTo{Session: s}
+	released := 0
+	size := s.core.outboundMark/2 + 1
+	to.Reply(&remoting.Command{Body: make([]byte, size)})
+	if !s.Writable() {
+		t.Fatal("half the mark, and not writable")
+	}
+	to.ReplyLoans(&remoting.Command{}, [][]byte{make([]byte, size)}, size, func() { released++ })
+	if s.Writable() {
+		t.Fatal("over the mark, and writable")
+	}
+	for _, f := range conn.posts {
+		f()
+	}
+	if !s.Writable() || released != 1 {
+		t.Fatalf("all is written: writable %v, released %d times", s.Writable(), released)
 	}
 }
 
