@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -237,7 +238,16 @@ func (q *ConsumeQueue) rawUnit(i int) (ConsumeQueueUnit, bool) {
 	if i < 0 || i >= len(files)*perFile {
 		return ConsumeQueueUnit{}, false
 	}
-	return decodeUnit(files[i/perFile].bytes()[i%perFile*consumeQueueUnitSize:]), true
+	return unitOrHole(files[i/perFile].bytes()[i%perFile*consumeQueueUnitSize:]), true
+}
+
+// unitOrHole reads a unit that may lie in a hole of a sparse file. A full tmpfs has no page to show for a hole; what
+// cannot be read is no unit, and the queue is built again from there.
+func unitOrHole(b []byte) (u ConsumeQueueUnit) {
+	defer restoreFaults(debug.SetPanicOnFault(true))
+	var fault error
+	defer catchFault(&fault)
+	return decodeUnit(b)
 }
 
 // cutAtGap drops the files behind a missing one; from is the log offset from which the queue is to be built again.
@@ -289,13 +299,21 @@ func (q *ConsumeQueue) setEnd(end QueueOffset) error {
 func clearFrom(b []byte) {
 	for len(b) > 0 {
 		n := min(len(b), osPageSize)
-		for i := range n {
-			if b[i] != 0 {
-				clear(b[i:n])
-				break
-			}
-		}
+		clearPage(b[:n])
 		b = b[n:]
+	}
+}
+
+// clearPage leaves a page that cannot be read alone, like unitOrHole.
+func clearPage(b []byte) {
+	defer restoreFaults(debug.SetPanicOnFault(true))
+	var fault error
+	defer catchFault(&fault)
+	for i := range b {
+		if b[i] != 0 {
+			clear(b[i:])
+			return
+		}
 	}
 }
 
