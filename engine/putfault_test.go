@@ -19,15 +19,25 @@ import (
 // startFaultyBroker starts a broker on a file system in memory.
 func startFaultyBroker(t *testing.T, change func(*Config)) (*testBroker, *faultfs.FS) {
 	t.Helper()
-	fs := faultfs.New()
+	b, fs, _ := startBrokerWithSlaves(t, change)
+	return b, fs
+}
+
+// startBrokerWithSlaves starts one that asks slaves when its role is SYNC_MASTER.
+func startBrokerWithSlaves(t *testing.T, change func(*Config)) (*testBroker, *faultfs.FS, *slaves) {
+	t.Helper()
+	fs, s := faultfs.New(), new(slaves)
 	b := newTestBroker(t, func(c *Config) {
 		c.Store.MappedFileSizeCommitLog = 1 << 20
 		change(c)
 	})
-	b.fs = fs
+	b.fs, b.replicas = fs, s
 	b.start()
-	t.Cleanup(b.stop)
-	return b, fs
+	t.Cleanup(func() {
+		s.wg.Wait()
+		b.stop()
+	})
+	return b, fs, s
 }
 
 func wantRemark(t *testing.T, what string, resp *remoting.Command, code int32, parts ...string) {
@@ -44,22 +54,30 @@ func wantRemark(t *testing.T, what string, resp *remoting.Command, code int32, p
 
 // slaves is a replicaWaiter whose slaves take some time and then answer.
 type slaves struct {
-	after  time.Duration
-	status storage.PutMessageStatus
+	after  atomic.Int64 // ms
+	status atomic.Int32
 	asked  atomic.Int64
 	wg     sync.WaitGroup
 }
 
+func (s *slaves) set(after time.Duration, status storage.PutMessageStatus) {
+	s.wg.Wait()
+	s.after.Store(after.Milliseconds())
+	s.status.Store(int32(status))
+	s.asked.Store(0)
+}
+
 func (s *slaves) SubmitReplicaRequest(_ storage.PhyOffset, _ time.Time, done func(storage.PutMessageStatus)) {
 	s.asked.Add(1)
-	if s.after == 0 {
-		done(s.status)
+	after, status := time.Duration(s.after.Load())*time.Millisecond, storage.PutMessageStatus(s.status.Load())
+	if after == 0 {
+		done(status)
 		return
 	}
 	s.wg.Add(1)
-	time.AfterFunc(s.after, func() {
+	time.AfterFunc(after, func() {
 		defer s.wg.Done()
-		done(s.status)
+		done(status)
 	})
 }
 
@@ -67,13 +85,12 @@ func (s *slaves) SubmitReplicaRequest(_ storage.PhyOffset, _ time.Time, done fun
 // takes nothing more (apache/rocketmq#2706).
 func TestFailedSyncAnswersAllWaiters(t *testing.T) {
 	for _, status := range []storage.PutMessageStatus{storage.PutOK, storage.SlaveNotAvailable, storage.FlushSlaveTimeout} {
-		b, fs := startFaultyBroker(t, func(c *Config) {
+		b, fs, s := startBrokerWithSlaves(t, func(c *Config) {
 			c.Store.FlushDiskType, c.Store.Role = storage.SyncFlush, storage.SyncMaster
 		})
-		b.replicas = &slaves{}
 		c := b.dial()
 		c.send("T", 0, []byte("safe"), "")
-		b.replicas = &slaves{status: status}
+		s.set(0, status)
 		fs.Fail(faultfs.Fault{Op: faultfs.OpSync, Path: "commitlog", Err: syscall.EIO})
 		var cmds []*remoting.Command
 		for range 10 {
@@ -115,12 +132,11 @@ func TestFlushTimeout(t *testing.T) {
 }
 
 func TestReplicaOutcomes(t *testing.T) {
-	b, _ := startFaultyBroker(t, func(c *Config) { c.Store.Role = storage.SyncMaster })
+	b, _, s := startBrokerWithSlaves(t, func(c *Config) { c.Store.Role = storage.SyncMaster })
 	c := b.dial()
 	f := func(after time.Duration, status storage.PutMessageStatus, code int32) {
 		t.Helper()
-		s := &slaves{after: after, status: status}
-		b.replicas = s
+		s.set(after, status)
 		resp := c.call(remoting.SendMessageV2, []byte("x"), sendV2("T", 0, "")...)
 		wantRemark(t, status.String(), resp, code)
 		extInt(t, resp, "queueOffset")
@@ -128,7 +144,6 @@ func TestReplicaOutcomes(t *testing.T) {
 		if n := s.asked.Load(); n != 1 {
 			t.Errorf("%d sends waited for a slave; want 1", n)
 		}
-		s.wg.Wait()
 	}
 	f(0, storage.PutOK, remoting.Success)
 	f(time.Millisecond, storage.PutOK, remoting.Success)
@@ -139,11 +154,10 @@ func TestReplicaOutcomes(t *testing.T) {
 // Time spent waiting for a slave is not time in a queue: no send is called busy for it, and the connection serves others
 // meanwhile (apache/rocketmq#2471).
 func TestSlowSlaveIsNotBusy(t *testing.T) {
-	b, _ := startFaultyBroker(t, func(c *Config) { c.Store.Role = storage.SyncMaster })
-	s := &slaves{after: 400 * time.Millisecond}
-	b.replicas = s
+	b, _, s := startBrokerWithSlaves(t, func(c *Config) { c.Store.Role = storage.SyncMaster })
 	c := b.dial()
 	c.send("T", 0, nil, "")
+	s.set(400*time.Millisecond, storage.PutOK)
 	var cmds []*remoting.Command
 	for range 500 {
 		cmds = append(cmds, c.request(remoting.SendMessageV2, []byte("x"), sendV2("T", 0, "")...))
@@ -157,7 +171,6 @@ func TestSlowSlaveIsNotBusy(t *testing.T) {
 	for _, ch := range chans {
 		wantCode(t, c.await(ch), remoting.Success)
 	}
-	s.wg.Wait()
 }
 
 // An append that is held up: what waits behind it is answered busy, soon and in words that name the stage, and service is

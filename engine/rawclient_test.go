@@ -241,6 +241,8 @@ type testBroker struct {
 	cfg  Config
 	fs   vfs.FS
 	addr string
+
+	replicas replicaWaiter
 }
 
 // loudLog passes warnings and errors on to the test's log, and fails the test for loans that did not come back.
@@ -306,6 +308,7 @@ func (b *testBroker) start() {
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	controller.replicas = b.replicas
 	if err := controller.Start(b.t.Context()); err != nil {
 		b.t.Fatal(err)
 	}
