@@ -47,6 +47,7 @@ type ConsumeQueue struct {
 
 	minOffset atomic.Int64 // first unit whose record is still there
 	maxOffset atomic.Int64 // one past the last unit
+	lastPhy   atomic.Int64 // where the last unit's record lies
 
 	mu   sync.Mutex  // guards making files against deletion of the topic
 	gone atomic.Bool // deleted with its topic; set under mu
@@ -165,6 +166,7 @@ func (q *ConsumeQueue) put(k QueueOffset, u ConsumeQueueUnit) error {
 	}
 	encodeUnit(f.bytes()[at:], u)
 	f.wrotePosition.Store(at + consumeQueueUnitSize)
+	q.lastPhy.Store(int64(u.Offset))
 	q.maxOffset.Store(int64(k) + 1)
 	if k%sampleInterval == 0 {
 		q.addSample(unitSample{k, u.Offset})
@@ -368,6 +370,7 @@ func (q *ConsumeQueue) resample() {
 	add := func(k QueueOffset) {
 		if u, ok := q.unitAt(k); ok && u.isValid() && !u.isBlank() {
 			samples = append(samples, unitSample{k, u.Offset})
+			q.lastPhy.Store(int64(u.Offset))
 		}
 	}
 	for k := minOffset; k < maxOffset-1; k = k + QueueOffset(perFile) - k%QueueOffset(perFile) {
@@ -400,13 +403,16 @@ func (q *ConsumeQueue) estimate(offset QueueOffset) (PhyOffset, bool) {
 		return 0, false
 	}
 	n := sort.Search(len(samples), func(i int) bool { return samples[i].offset > offset })
-	switch {
-	case n == 0:
+	if n == 0 {
 		return samples[0].phy, true
-	case n == len(samples):
-		return samples[n-1].phy, true
 	}
-	a, b := samples[n-1], samples[n]
+	a, b := samples[n-1], unitSample{QueueOffset(q.maxOffset.Load()) - 1, PhyOffset(q.lastPhy.Load())}
+	if n < len(samples) {
+		b = samples[n]
+	}
+	if b.offset <= a.offset {
+		return a.phy, true
+	}
 	share := float64(offset-a.offset) / float64(b.offset-a.offset)
 	return a.phy + PhyOffset(share*float64(b.phy-a.phy)), true
 }
