@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 }
 
 // A generous limit for everything that should happen soon.
-const soon = 20 * time.Second
+const soon = time.Minute
 
 func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
 
