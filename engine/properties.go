@@ -47,76 +47,82 @@ type propertiesParser struct {
 
 // next returns the next logical line that is neither blank nor a comment.
 func (p *propertiesParser) next() (Property, bool, error) {
-	for p.pos < len(p.text) {
-		switch c := p.text[p.pos]; {
-		case isPropertyBlank(c) || c == '\n' || c == '\r':
-			p.advance()
-		case c == '#' || c == '!':
-			for p.pos < len(p.text) && p.text[p.pos] != '\n' && p.text[p.pos] != '\r' {
-				p.pos++
-			}
-		default:
-			start, line := p.pos, p.line
-			logical := p.logicalLine()
-			if len(logical) == 0 { // a lone backslash before the end of a blank line
-				continue
-			}
-			key, value := splitProperty(logical)
-			property := Property{Line: line, start: start, end: p.pos}
-			var err error
-			if property.Key, err = p.unescape(key); err == nil {
-				property.Value, err = p.unescape(value)
-			}
-			if err != nil {
-				return Property{}, false, fmt.Errorf("line %d: %w", line, err)
-			}
-			return property, true, nil
-		}
+	logical, start, line, ok := p.logicalLine()
+	if !ok {
+		return Property{}, false, nil
 	}
-	return Property{}, false, nil
+	key, value := splitProperty(logical)
+	property := Property{Line: line, start: start, end: p.pos}
+	var err error
+	if property.Key, err = p.unescape(key); err == nil {
+		property.Value, err = p.unescape(value)
+	}
+	if err != nil {
+		return Property{}, false, fmt.Errorf("line %d: %w", line, err)
+	}
+	return property, true, nil
 }
 
-// advance steps over one character, counting "\r\n" as one line end.
+// logicalLine joins continued lines: a line end behind an odd number of backslashes goes, with the blanks that follow
+// it. Escapes are still in it; pos is left at its end. As long as it is empty it is a new line, on which comments and
+// blank lines count as such, also behind a continuation; an end of the text behind a backslash ends even an empty one.
+func (p *propertiesParser) logicalLine() (joined []byte, start, line int, ok bool) {
+	backslash := false // an odd number of them stands before pos
+	p.skipBlanks()
+	for p.pos < len(p.text) {
+		c := p.text[p.pos]
+		lineEnd := c == '\n' || c == '\r'
+		switch {
+		case lineEnd && backslash:
+			joined, backslash = joined[:len(joined)-1], false
+			if p.pos+1 == len(p.text) { // not behind "\r\n": so does Java
+				p.advance()
+				return joined, start, line, true
+			}
+			p.advance()
+			p.skipBlanks()
+		case lineEnd && len(joined) > 0:
+			return joined, start, line, true
+		case lineEnd:
+			p.advance()
+			p.skipBlanks()
+		case len(joined) == 0 && (c == '#' || c == '!'):
+			p.skipLine()
+		default:
+			if len(joined) == 0 {
+				start, line = p.pos, p.line
+			}
+			joined = append(joined, c)
+			backslash = c == '\\' && !backslash
+			p.pos++
+		}
+	}
+	if backslash {
+		return joined[:len(joined)-1], start, line, true
+	}
+	return joined, start, line, len(joined) > 0
+}
+
+// advance steps over one line end, "\r\n" being one.
 func (p *propertiesParser) advance() {
 	c := p.text[p.pos]
 	p.pos++
 	if c == '\r' && p.pos < len(p.text) && p.text[p.pos] == '\n' {
 		p.pos++
 	}
-	if c == '\r' || c == '\n' {
-		p.line++
+	p.line++
+}
+
+func (p *propertiesParser) skipBlanks() {
+	for p.pos < len(p.text) && isPropertyBlank(p.text[p.pos]) {
+		p.pos++
 	}
 }
 
-// logicalLine joins continued lines: a line end behind an odd number of backslashes goes, with the blanks that follow
-// it. Escapes are still in it; pos is left at its end.
-func (p *propertiesParser) logicalLine() []byte {
-	var joined []byte
-	for p.pos < len(p.text) {
-		c := p.text[p.pos]
-		if c == '\n' || c == '\r' {
-			break
-		}
-		if c != '\\' {
-			joined = append(joined, c)
-			p.pos++
-			continue
-		}
+func (p *propertiesParser) skipLine() {
+	for p.pos < len(p.text) && p.text[p.pos] != '\n' && p.text[p.pos] != '\r' {
 		p.pos++
-		if p.pos == len(p.text) {
-			break
-		}
-		if c := p.text[p.pos]; c != '\n' && c != '\r' {
-			joined = append(joined, '\\', c)
-			p.pos++
-			continue
-		}
-		p.advance()
-		for p.pos < len(p.text) && isPropertyBlank(p.text[p.pos]) {
-			p.pos++
-		}
 	}
-	return joined
 }
 
 func isPropertyBlank(c byte) bool { return c == ' ' || c == '\t' || c == '\f' }

@@ -43,6 +43,7 @@ func TestParseProperties(t *testing.T) {
 	f("a=1\\\\\nb=2", "a", `1\`, "b", "2")
 	f("a=1\\", "a", "1")
 	f("\\\n\n a=b", "a", "b")
+	f("\\", "", "") // as Java has it
 	f(`a=\u00e9\u4E2D`, "a", "é中")
 	f(`a=\uD83D\uDE00!`, "a", "😀!")
 	f("a=é中", "a", "é中")               // UTF-8

@@ -44,6 +44,7 @@ func TestAdminTool(t *testing.T) {
 			b := startOurBroker(t, brokerConf(t.TempDir(), freePort(t), ns.addr))
 			t.Run("empty", func(t *testing.T) { p.checkAdmin(t, emptyBroker(ns.addr, b.addr)) })
 			p.mustRun(t, ledgerLimit, "Ledger", "fill", "ns="+ns.addr, "broker="+b.addr, "round=1", "count=200", "level=1")
+			p.mustRun(t, ledgerLimit, "Ledger", "dump", "ns="+ns.addr, fmt.Sprint("late=", ledgerLate)) // waits for the delayed ones
 			t.Run("used", func(t *testing.T) { p.checkAdmin(t, usedBroker(ns.addr, b.addr)) })
 			b.stop(t)
 		})
@@ -125,12 +126,12 @@ func usedBroker(ns, b string) []adminStep {
 		{args: "topicStatus -n " + ns + " -t ledger_a", want: []string{"broker-a"}},
 		{args: "consumerProgress -n " + ns, want: []string{"ledger_group"}},
 		{args: "consumerProgress -n " + ns + " -g ledger_group", want: []string{"ledger_a", "Diff Total: 200"}},
+		{args: "brokerConsumeStats -n " + ns + " -b " + b, want: []string{"ledger_group"}},
 		{args: "queryMsgByKey -n " + ns + " -t ledger_a -k a-1-7", want: []string{"#Message ID"}},
 		{args: "resetOffsetByTime -n " + ns + " -g ledger_group -t ledger_a -s -1", want: []string{"ledger_a"}},
 		{args: "consumerProgress -n " + ns + " -g ledger_group", want: []string{"Diff Total: 0"}},
 		{args: "resetOffsetByTime -n " + ns + " -g ledger_group -t ledger_a -s 0 -f true", want: []string{"ledger_a"}},
 		{args: "consumerProgress -n " + ns + " -g ledger_group", want: []string{"Diff Total: 204"}},
-		{args: "brokerConsumeStats -n " + ns + " -b " + b, want: []string{"ledger_group"}},
 		{args: "statsAll -n " + ns + " -t ledger_a", want: []string{"ledger_a"}},
 		{args: "sendMessage -n " + ns + " -t ledger_a -p hello -k sent", want: []string{"SEND_OK"}},
 		{args: "consumeMessage -n " + ns + " -t ledger_b -b broker-a -i 0 -o 0 -c 3", want: []string{"Consume ok"}},

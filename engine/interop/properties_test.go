@@ -6,6 +6,7 @@ package interop
 
 import (
 	"encoding/hex"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -49,14 +50,18 @@ func asJava(text string) string {
 	}
 	values := make(map[string]string)
 	for _, p := range properties {
-		values[hex.EncodeToString([]byte(p.Key))] = hex.EncodeToString([]byte(p.Value))
+		values[javaHex(p.Key)] = javaHex(p.Value)
 	}
 	var pairs []string
-	for k, v := range values {
-		pairs = append(pairs, k+"="+v)
+	for _, k := range slices.Sorted(maps.Keys(values)) {
+		pairs = append(pairs, k+"="+values[k])
 	}
-	slices.Sort(pairs)
 	return strings.Join(pairs, " ")
+}
+
+// javaHex is hex of UTF-8 as Java encodes it: half of a surrogate pair is a question mark, to us it is U+FFFD.
+func javaHex(s string) string {
+	return hex.EncodeToString([]byte(strings.ReplaceAll(s, "\uFFFD", "?")))
 }
 
 func unhex(line string) string {

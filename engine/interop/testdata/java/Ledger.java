@@ -30,11 +30,16 @@ public class Ledger {
     public static void main(String[] a) throws Exception {
         for (int i = 1; i < a.length; i++) args.put(a[i].substring(0, a[i].indexOf('=')), a[i].substring(a[i].indexOf('=') + 1));
         System.setProperty("rocketmq.client.rebalance.waitInterval", "2000");
-        switch (a[0]) {
-            case "fill": fill(); break;
-            case "half": half(); break;
-            case "dump": dump(); break;
-            default: throw new IllegalArgumentException(a[0]);
+        try {
+            switch (a[0]) {
+                case "fill": fill(); break;
+                case "half": half(); break;
+                case "dump": dump(); break;
+                default: throw new IllegalArgumentException(a[0]);
+            }
+        } catch (Throwable t) { // the client's threads would keep the JVM
+            t.printStackTrace();
+            Runtime.getRuntime().halt(1);
         }
         System.out.println("DONE");
         System.out.flush();
@@ -90,7 +95,7 @@ public class Ledger {
         // The group consumes what is there and half of what comes: its offsets end in the middle.
         consumeAll(p, round);
         for (int i = 0; i < count; i++) {
-            byte[] body = new byte[random.nextInt(1200)];
+            byte[] body = new byte[1 + random.nextInt(1200)];
             random.nextBytes(body);
             Message m = new Message("ledger_a", "T" + i % 4, "a-" + round + "-" + i, body);
             m.putUserProperty("round", round);
