@@ -266,10 +266,13 @@ func TestStopLosesNoReply(t *testing.T) {
 	fs := faultfs.New()
 	cfg := nodeConfig("/store")
 	cfg.Store.FlushDiskType = storage.SyncFlush
+	cfg.Store.SyncFlushTimeout, cfg.Store.WaitTimeMillsInSendQueue = callTimeout.Milliseconds(), callTimeout.Milliseconds()
 	b := startNode(t, cfg, fs)
 	addNodeTopic(t, b, "orders", 4)
 	c := dialNode(t, b)
 	slow := make(chan struct{})
+	release := sync.OnceFunc(func() { close(slow) })
+	t.Cleanup(release)
 	fs.SetHook(func(op faultfs.Op, path string) {
 		if op == faultfs.OpSync && strings.Contains(path, "commitlog") {
 			<-slow
@@ -283,7 +286,7 @@ func TestStopLosesNoReply(t *testing.T) {
 	eventually(t, "all of them waiting for the disk", func() bool { return b.store.Stats().WaitingFlushRequests == len(sends) })
 	go func() {
 		time.Sleep(100 * time.Millisecond)
-		close(slow)
+		release()
 	}()
 	stopNode(t, b)
 	var acks []nodeAck

@@ -204,6 +204,8 @@ func (a *appender) run() {
 
 // drain appends until the queue is empty. It waits for files and faults pages in.
 func (a *appender) drain() {
+	a.log.telling.Add(1)
+	defer a.log.telling.Add(-1)
 	for a.queue.length.Load() > 0 {
 		var puts [appendBatchMax]*PutMessage
 		a.role.Lock()

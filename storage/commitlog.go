@@ -43,7 +43,10 @@ type CommitLog struct {
 	commitService        *CommitRealTimeService
 
 	accepting atomic.Bool // started and not stopping
-	counters  logCounters
+	// telling counts the calls that may hold puts which are in no queue and whose makers are not told yet: zero, with an
+	// empty queue and nobody waiting for a flush, means that everything taken has ended. See Drain.
+	telling  atomic.Int64
+	counters logCounters
 }
 
 // logCounters feed Stats.
@@ -255,6 +258,8 @@ func (l *CommitLog) asyncPutMessages(puts []*PutMessage) (n int, status PutMessa
 	if len(puts) == 0 {
 		return 0, PutOK
 	}
+	l.telling.Add(1)
+	defer l.telling.Add(-1)
 	now := time.Now().UnixMilli()
 	if status, _ := l.denied(now); status != PutOK {
 		return 0, status
@@ -457,6 +462,8 @@ func (l *CommitLog) rolled(f *MappedFile, took time.Duration) {
 
 // sweep is the sweeper's round.
 func (l *CommitLog) sweep(now time.Time) (waiting bool) {
+	l.telling.Add(1)
+	defer l.telling.Add(-1)
 	l.appender.expire(now.UnixMilli(), l.config().WaitTimeMillsInSendQueue)
 	if s := l.groupCommitService; s != nil {
 		s.expire(now)

@@ -33,7 +33,7 @@ const (
 type GroupCommitService struct {
 	log *CommitLog
 
-	waiting atomic.Int64 // requests in both lists
+	waiting atomic.Int64 // requests that have not been told their end
 	state   atomic.Int32
 	wake    chan struct{}
 	stopped chan struct{}
@@ -257,16 +257,16 @@ func (s *GroupCommitService) fail(status PutMessageStatus) {
 	s.requestsRead, s.requestsWrite = nil, nil
 	s.writeMu.Unlock()
 	s.readMu.Unlock()
-	s.waiting.Add(int64(-len(requests)))
 	for _, req := range requests {
 		req.done(status)
 	}
+	s.waiting.Add(int64(-len(requests)))
 }
 
 func (s *GroupCommitService) finish(ended []endedRequest) {
-	s.waiting.Add(int64(-len(ended)))
 	for _, e := range ended {
 		e.done(e.status)
 	}
+	s.waiting.Add(int64(-len(ended))) // at zero everybody has been told
 	clear(ended)
 }
