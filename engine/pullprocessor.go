@@ -5,7 +5,6 @@ package engine
 import (
 	"bytes"
 	"fmt"
-	"math"
 	"sync"
 	"time"
 
@@ -85,7 +84,6 @@ type pullRequest struct {
 	ownFilter   bool // the request carried its expression
 	lite        bool
 	maySuspend  bool
-	suspend     time.Duration
 	commitTo    int64 // -1: nothing to commit
 	filter      tagFilter
 	result      storage.GetMessageResult
@@ -187,12 +185,12 @@ func (p *PullMessageProcessor) decode(req *reactor.Request, pr *pullRequest) (co
 		return remoting.SystemError, fields.err.Error()
 	}
 	pr.lite = req.Code == remoting.LitePullMessage
-	pr.maySuspend = sysFlag&pullFlagSuspend != 0
 	if cfg := p.b.Config(); !cfg.LongPollingEnable {
 		suspend = cfg.ShortPollingTimeMills
 	}
-	pr.suspend = min(time.Duration(min(max(suspend, 0), math.MaxInt64/int64(time.Millisecond)))*time.Millisecond, suspendMax)
-	pr.deadline = req.ReceivedAt.Add(pr.suspend)
+	hold := time.Duration(min(max(suspend, 0), suspendMax.Milliseconds())) * time.Millisecond
+	pr.deadline = req.ReceivedAt.Add(hold)
+	pr.maySuspend = sysFlag&pullFlagSuspend != 0 && hold > 0
 	if pr.ownFilter = sysFlag&pullFlagSubscription != 0; pr.ownFilter {
 		subscription, _ := req.Ext.Get("subscription")
 		return p.ownFilter(pr, subscription, req.Ext.String("expressionType"))
