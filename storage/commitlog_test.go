@@ -215,14 +215,6 @@ func eventually(t testing.TB, what string, f func() bool) {
 	}
 }
 
-// leftMappings is how many mappings were not given back. The invariants build keeps them on purpose.
-func leftMappings(fsys *faultfs.FS) int {
-	if invariantsBuild {
-		return 0
-	}
-	return fsys.OpenRegions()
-}
-
 func discardLogger() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
 
 func TestPutRollsAndSurvivesReopen(t *testing.T) {
@@ -270,7 +262,7 @@ func TestUnusedFileIsDeletedAtStop(t *testing.T) {
 	if err != nil || len(entries) != 1 {
 		t.Fatalf("files after stop: %v, %v", entries, err)
 	}
-	if n := leftMappings(fsys); n != 0 {
+	if n := fsys.OpenRegions(); n != 0 {
 		t.Fatalf("%d mappings not given back", n)
 	}
 }

@@ -6,8 +6,5 @@ package storage
 
 import "loopmq/storage/vfs"
 
-// invariantsBuild says that late readers are caught.
-const invariantsBuild = false
-
 // lastRelease gives a mapping back that nobody holds any more.
 func lastRelease(r vfs.Region) error { return r.Close() }

@@ -11,9 +11,6 @@ import (
 	"loopmq/storage/vfs"
 )
 
-// invariantsBuild says that late readers are caught.
-const invariantsBuild = true
-
 // protectedMax bounds the address ranges kept, because each keeps its file open.
 const protectedMax = 256
 
@@ -28,6 +25,9 @@ func lastRelease(r vfs.Region) error {
 	protected.mu.Lock()
 	defer protected.mu.Unlock()
 	err := r.Protect()
+	if errors.Is(err, errors.ErrUnsupported) {
+		return r.Close()
+	}
 	protected.regions = append(protected.regions, r)
 	if len(protected.regions) > protectedMax {
 		err = errors.Join(err, protected.regions[0].Close())

@@ -67,7 +67,7 @@ func testQueue(t *testing.T, fsys *faultfs.FS) *MappedFileQueue {
 		if held := q.close(); held > 0 {
 			t.Errorf("%d files are still lent", held)
 		}
-		if n := leftMappings(fsys); n != 0 {
+		if n := fsys.OpenRegions(); n != 0 {
 			t.Errorf("%d mappings not given back", n)
 		}
 	})
@@ -108,12 +108,12 @@ func TestLoansOutliveRetirement(t *testing.T) {
 	if q.find(50) != nil || f.held() != 1 {
 		t.Fatalf("found %v, held %d", q.find(50), f.held())
 	}
-	if string(loan.Bytes()) != "still here" || leftMappings(fsys) > 1 {
+	if string(loan.Bytes()) != "still here" || fsys.OpenRegions() != 1 {
 		t.Fatalf("loan reads %q", loan.Bytes())
 	}
 	loan.Release()
 	loan.Release() // does nothing
-	if leftMappings(fsys) != 0 {
+	if fsys.OpenRegions() != 0 {
 		t.Fatal("mapping kept after the last release")
 	}
 }
@@ -315,7 +315,7 @@ func TestQueueLoadRefusesWrongLengths(t *testing.T) {
 		if got := fmt.Sprint(err); !strings.Contains(got, want) {
 			t.Fatalf("lengths %v: %v; want %q", lengths, err, want)
 		}
-		if leftMappings(fsys) != 0 {
+		if fsys.OpenRegions() != 0 {
 			t.Fatal("mappings left behind")
 		}
 	}

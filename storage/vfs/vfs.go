@@ -66,7 +66,8 @@ type Region interface {
 	Populate(from, to int64) error
 	// WillNeed brings [from, to) in for reading. It blocks, and is best effort.
 	WillNeed(from, to int64) error
-	// Protect makes the range inaccessible: only for the invariants build tag, to catch late readers.
+	// Protect makes the range inaccessible: only for the invariants build tag, to catch late readers. Memory that cannot
+	// be protected answers errors.ErrUnsupported.
 	Protect() error
 	Close() error
 }

@@ -217,7 +217,7 @@ func (r *region) touch(op Op, from, to int64) error {
 }
 
 // Protect cannot be done to heap memory.
-func (r *region) Protect() error { return nil }
+func (r *region) Protect() error { return errors.ErrUnsupported }
 
 // Close goes well after a crash too: there is nothing to lose.
 func (r *region) Close() error {
