@@ -17,20 +17,35 @@ import (
 func BenchmarkEcho(b *testing.B) {
 	for _, depth := range []int{1, 64} {
 		for _, body := range []int{0, 1024} {
-			b.Run(fmt.Sprintf("depth=%d/body=%d", depth, body), func(b *testing.B) { benchmarkEcho(b, depth, body) })
+			for _, reply := range []string{"inline", "deferred"} {
+				b.Run(fmt.Sprintf("depth=%d/body=%d/reply=%s", depth, body, reply), func(b *testing.B) {
+					benchmarkEcho(b, depth, body, reply == "deferred")
+				})
+			}
 		}
 	}
 }
 
-func benchmarkEcho(b *testing.B, depth, body int) {
+// benchmarkEcho: deferred means that another goroutine answers, as the flush service does.
+func benchmarkEcho(b *testing.B, depth, body int, deferred bool) {
 	var ok remoting.Command
 	ok.Ext.Add("queueOffset", "123456")
+	waiting := make(chan ReplyTo, 2*depth)
 	s := startServer(b, RemotingServerConfig{}, func(s *RemotingServer) {
 		s.RegisterProcessor(remoting.SendMessageV2, ProcessorFunc(func(req *Request) {
-			ok.Code = remoting.Success
-			req.Reply(&ok)
+			if deferred {
+				waiting <- req.ReplyTo()
+			} else {
+				req.Reply(&ok)
+			}
 		}), nil, true)
 	})
+	go func() {
+		for to := range waiting {
+			to.Reply(&ok)
+		}
+	}()
+	defer close(waiting)
 	w := dial(b, s.Addr())
 	req := remoting.Command{Code: remoting.SendMessageV2, Version: remoting.Version, Body: make([]byte, body)}
 	for k := 'a'; k <= 'm'; k++ {

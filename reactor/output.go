@@ -174,7 +174,7 @@ func (s *Session) measureOutbound(now time.Time) {
 		return
 	}
 	mark := s.core.outboundMark
-	s.watchOutbound(unsent, unsent > mark, now)
+	s.watchOutbound(unsent, now)
 	switch {
 	case unsent > 2*mark:
 		s.closeOutbound(fmt.Sprintf("%d bytes unsent, over twice the mark of %d", unsent, mark))
@@ -185,10 +185,12 @@ func (s *Session) measureOutbound(now time.Time) {
 	}
 }
 
-func (s *Session) watchOutbound(unsent int, above bool, now time.Time) {
-	if above != s.aboveMark.Load() {
+func (s *Session) watchOutbound(unsent int, now time.Time) {
+	switch {
+	case unsent <= s.core.outboundMark:
+		s.aboveMarkSince = time.Time{}
+	case s.aboveMarkSince.IsZero():
 		s.aboveMarkSince = now
-		s.aboveMark.Store(above)
 	}
 	if unsent > 0 {
 		s.loop.watch(s)

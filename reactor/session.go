@@ -32,7 +32,6 @@ type Session struct {
 
 	// Published by the loop.
 	partialSize, outboundSize atomic.Int64
-	aboveMark                 atomic.Bool
 	closing, closed           atomic.Bool
 	crowded                   atomic.Bool // out has grown large within one turn
 
@@ -215,7 +214,7 @@ func (s *Session) checkAge(now time.Time) {
 		s.closeOver(fmt.Sprintf("frame not complete after %v", s.core.partialFrameAgeMax))
 	case now.Sub(last) > s.core.idleTimeout:
 		s.loop.closedIdle.Add(1)
-		s.core.logger.Info("connection closed", "peer", s.remote, "reason", "idle", "limit", s.core.idleTimeout)
+		s.core.logger.Debug("connection closed", "peer", s.remote, "reason", "idle", "limit", s.core.idleTimeout)
 		s.Close("idle")
 	}
 }
