@@ -3,6 +3,7 @@
 package storage
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,11 +38,11 @@ func TestDecideClean(t *testing.T) {
 // usageFS is a disk as full as the test says.
 type usageFS struct {
 	vfs.FS
-	used float64
+	usedPercent atomic.Int64
 }
 
 func (u *usageFS) Usage(string) (vfs.Usage, error) {
-	return vfs.Usage{Total: 1000, Free: 1000 - int64(u.used*1000)}, nil
+	return vfs.Usage{Total: 1000, Free: 1000 - 10*u.usedPercent.Load()}, nil
 }
 
 func retentionStore(t *testing.T) (*testStore, *usageFS) {
@@ -116,7 +117,7 @@ func TestDiskMarks(t *testing.T) {
 	s, disk := retentionStore(t)
 	noon := time.Date(2026, 11, 30, 12, 0, 0, 0, time.Local)
 	files := len(s.log.queue.files())
-	disk.used = 0.80
+	disk.usedPercent.Store(80)
 	s.clean(noon)
 	if got := len(s.log.queue.files()); got != files {
 		t.Errorf("young files deleted at 80%%")
@@ -125,7 +126,7 @@ func TestDiskMarks(t *testing.T) {
 		t.Errorf("sends refused at 80%%: %v", status)
 	}
 	s.retained = func() (PhyOffset, bool) { return 0, true }
-	disk.used = 0.92
+	disk.usedPercent.Store(92)
 	s.clean(noon)
 	if status, cause := s.PutDenied(); status != ServiceNotAvailable {
 		t.Errorf("sends at 92%%: %v, %v", status, cause)
@@ -133,7 +134,7 @@ func TestDiskMarks(t *testing.T) {
 	if got := files - len(s.log.queue.files()); got != min(deleteFileBatchMax, files-1) {
 		t.Errorf("%d files deleted at 92%%", got)
 	}
-	disk.used = 0.5
+	disk.usedPercent.Store(50)
 	s.clean(noon)
 	if status, cause := s.PutDenied(); status != PutOK {
 		t.Errorf("sends at 50%% again: %v, %v", status, cause)
