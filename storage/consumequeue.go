@@ -252,18 +252,29 @@ func unitOrHole(b []byte) (u ConsumeQueueUnit) {
 	return decodeUnit(b)
 }
 
-// cutAtGap drops the files behind a missing one; from is the log offset from which the queue is to be built again.
-func (q *ConsumeQueue) cutAtGap() (from PhyOffset, gap bool, err error) {
+// gap says whether a file is missing between two others; from is the log offset from which the queue is to be built
+// again then.
+func (q *ConsumeQueue) gap() (from PhyOffset, missing bool) {
 	files := q.files.files()
 	for i := 1; i < len(files); i++ {
-		if files[i].base == files[i-1].end() {
-			continue
+		if files[i].base != files[i-1].end() {
+			last := decodeUnit(files[i-1].bytes()[files[i-1].size-consumeQueueUnitSize:])
+			return last.Offset + PhyOffset(last.Size), true
 		}
-		last := decodeUnit(files[i-1].bytes()[files[i-1].size-consumeQueueUnitSize:])
-		err := retireAll(q.files.remove(func(f *MappedFile) bool { return f.base >= files[i].base }))
-		return last.Offset + PhyOffset(last.Size), true, err
 	}
-	return 0, false, nil
+	return 0, false
+}
+
+// cutAtGap drops the files behind the first that is missing.
+func (q *ConsumeQueue) cutAtGap() error {
+	end := q.files.minOffset()
+	return retireAll(q.files.remove(func(f *MappedFile) bool {
+		if f.base != end {
+			return true
+		}
+		end = f.end()
+		return false
+	}))
 }
 
 // setEnd makes end the next offset of the queue and forgets the units behind it. They are zeroed: Java takes every

@@ -84,11 +84,7 @@ func (s *MessageStore) recover(clean bool) error {
 	if len(r.log.files()) == 0 {
 		return r.emptyLog()
 	}
-	indexFrom, err := r.repairIndex()
-	if err != nil {
-		return err
-	}
-	if err := r.choose(indexFrom); err != nil {
+	if err := r.choose(); err != nil {
 		return err
 	}
 	if err := r.walk(); err != nil {
@@ -120,11 +116,11 @@ func (r *recovery) emptyLog() error {
 	return s.log.setRecovered(0)
 }
 
-// repairIndex looks, after a crash, at the index files that the checkpoint does not cover, and drops what is not whole.
-// from is the offset from which keys are missing then, -1 if none are.
+// repairIndex looks, after a crash, at the index files that the checkpoint does not cover, and drops what is not whole,
+// or of records that are dispatched again. from is the offset from which keys are missing then.
 func (r *recovery) repairIndex() (from PhyOffset, err error) {
 	if r.clean {
-		return -1, nil
+		return r.dispatchFrom, nil
 	}
 	index := r.store.index
 	first := r.firstUnsealed(index.files())
@@ -134,7 +130,7 @@ func (r *recovery) repairIndex() (from PhyOffset, err error) {
 		}
 		// Without blocks behind it the file cannot be stored into; what is missing is built again when there is room.
 		err := x.ensureAllocated(x.entryAt(x.head().indexCount))
-		if err == nil && !x.repair(1<<63-1) {
+		if err == nil && !x.repair(r.dispatchFrom) {
 			continue
 		}
 		kept := i + 1
@@ -147,7 +143,7 @@ func (r *recovery) repairIndex() (from PhyOffset, err error) {
 		r.store.logger.Warn("index file was not whole, its rest is built again", "file", x.file.path(), "from", from, "cause", err)
 		return from, index.removeFrom(kept)
 	}
-	return -1, nil
+	return r.dispatchFrom, nil
 }
 
 // firstUnsealed is the first index file that may not be whole on disk. When the checkpoint was written all files were
@@ -170,7 +166,7 @@ func (r *recovery) firstUnsealed(files []*IndexFile) int {
 }
 
 // choose sets validateFrom and dispatchFrom, and cuts the queues there.
-func (r *recovery) choose(indexFrom PhyOffset) error {
+func (r *recovery) choose() error {
 	checkpoint := r.store.checkpoint
 	withIndex := r.config.MessageIndexEnable && r.config.MessageIndexSafe
 	r.validateFrom = r.locate(checkpoint.times().min(withIndex))
@@ -181,21 +177,35 @@ func (r *recovery) choose(indexFrom PhyOffset) error {
 	if len(r.store.queues.all()) == 0 {
 		r.dispatchFrom = PhyOffset(r.log.minOffset())
 	}
-	for _, q := range r.store.queues.all() {
-		from, gap, err := q.cutAtGap()
-		if err != nil {
-			return err
-		}
-		if gap {
-			r.store.logger.Warn("queue files are missing, they are built again", "topic", q.topic, "queueId", q.queueID, "from", from)
-			r.dispatchFrom = min(r.dispatchFrom, max(from, PhyOffset(r.log.minOffset())))
-		}
+	if err := r.cutAtGaps(); err != nil {
+		return err
 	}
-	if indexFrom >= 0 {
-		r.dispatchFrom = min(r.dispatchFrom, max(indexFrom, PhyOffset(r.log.minOffset())))
+	indexFrom, err := r.repairIndex()
+	if err != nil {
+		return err
 	}
+	r.dispatchFrom = min(r.dispatchFrom, max(indexFrom, PhyOffset(r.log.minOffset())))
 	r.validateFrom = min(r.validateFrom, r.dispatchFrom)
 	return r.cutQueues()
+}
+
+// cutAtGaps deals with queues that miss a file in the middle.
+func (r *recovery) cutAtGaps() error {
+	for _, q := range r.store.queues.all() {
+		from, gap := q.gap()
+		if !gap {
+			continue
+		}
+		r.store.logger.Warn("queue files are missing, they are built again", "topic", q.topic, "queueId", q.queueID, "from", from)
+		r.dispatchFrom = min(r.dispatchFrom, max(from, PhyOffset(r.log.minOffset())))
+		if err := r.lowerCheckpoint(r.dispatchFrom); err != nil {
+			return err
+		}
+		if err := q.cutAtGap(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // isBoundary says whether a record, a filler, or nothing at all begins at offset.
@@ -444,12 +454,15 @@ func (r *recovery) visit() error {
 		return nil
 	}
 	err := r.dispatch(d)
+	if err == nil {
+		return nil
+	}
 	if errors.Is(err, errNoSuchQueue) {
 		r.store.logger.Warn("record cannot be in a queue", "offset", d.offset(), "cause", err)
 		return nil
 	}
 	mismatch, restart := (*mismatchError)(nil), (*restartError)(nil)
-	if err == nil || errors.As(err, &mismatch) || errors.As(err, &restart) || errors.Is(err, ErrFault) {
+	if errors.As(err, &mismatch) || errors.As(err, &restart) || errors.Is(err, ErrFault) {
 		return err
 	}
 	// No room for a queue file: what is there can still be read.
@@ -487,6 +500,9 @@ func (r *recovery) expectDispatched(d *dispatchRequest) error {
 func (r *recovery) dispatch(d *dispatchRequest) error {
 	for {
 		_, err := r.store.dispatcher.dispatch(d)
+		if err == nil {
+			return nil
+		}
 		mismatch := (*mismatchError)(nil)
 		if !errors.As(err, &mismatch) {
 			return err
