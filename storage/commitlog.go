@@ -172,6 +172,7 @@ func (l *CommitLog) openPool(c *Config) (err error) {
 		return err
 	}
 	l.allocator.pool = l.pool
+	l.queue.commits = true
 	l.commitService = newCommitRealTimeService(l)
 	return nil
 }
@@ -206,12 +207,7 @@ func (l *CommitLog) close() (held int) {
 func (l *CommitLog) minOffset() PhyOffset { return PhyOffset(l.queue.minOffset()) }
 
 // maxOffset is the end of readable bytes: of appended ones, with the transient pool of committed ones.
-func (l *CommitLog) maxOffset() PhyOffset {
-	if l.pool != nil {
-		return PhyOffset(l.queue.committedWhere.Load())
-	}
-	return PhyOffset(l.queue.maxOffset())
-}
+func (l *CommitLog) maxOffset() PhyOffset { return PhyOffset(l.queue.maxOffset()) }
 
 // selectAt borrows up to max readable bytes from offset to the end of its file.
 func (l *CommitLog) selectAt(offset PhyOffset, max int) (SelectMappedBufferResult, bool) {

@@ -34,6 +34,9 @@ type MappedFileQueue struct {
 
 	flushedWhere   atomic.Int64
 	committedWhere atomic.Int64
+	// commits says that the transient pool is in effect, and bytes are readable when they are committed; set before the
+	// queue has a writer.
+	commits bool
 	// syncBeyond is how many bytes behind the readable ones a flush takes along.
 	syncBeyond int64
 }
@@ -172,16 +175,13 @@ func (q *MappedFileQueue) minOffset() int64 {
 	return 0
 }
 
-// maxOffset is the end of readable bytes. With the transient pool that may lie before the last file: the one before is
-// committed first.
+// maxOffset is the end of readable bytes. With the transient pool that may lie before the last file.
 func (q *MappedFileQueue) maxOffset() int64 {
-	files := q.files()
-	for i := len(files) - 1; i >= 0; i-- {
-		f := files[i]
-		position := f.readPosition()
-		if position > 0 || i == 0 || files[i-1].readPosition() == files[i-1].size {
-			return f.base + position
-		}
+	if q.commits {
+		return q.committedWhere.Load()
+	}
+	if f := q.last(); f != nil {
+		return f.base + f.readPosition()
 	}
 	return 0
 }
