@@ -271,8 +271,6 @@ func TestTurnWritesInBetween(t *testing.T) {
 }
 
 func TestOnewayIsNeverAnswered(t *testing.T) {
-	lane := NewLane("test", 1, 1)
-	defer lane.Stop()
 	released := false
 	c, conn, _ := newMemorySession(func(c *core) {
 		c.register(10, echo, nil, true)
