@@ -439,15 +439,18 @@ func TestDeleteTopic(t *testing.T) {
 		t.Fatalf("a late commit brought offsets back: %d", got)
 	}
 	wantCode(t, c.call(remoting.GetTopicStatsInfo, nil, "topic", "T"), remoting.TopicNotExist)
-	b.restart()
-	c = b.dial()
-	if b.topics.Get("T") != nil || b.offsets.Query("g", "T", 0) != -1 {
-		t.Fatal("topic or offset is back after a restart")
-	}
 	createTopic(t, c, "T", 1)
 	wantField(t, c.call(remoting.GetMaxOffset, nil, "topic", "T", "queueId", "0"), "offset", "0")
 	sendTo(t, b, c, "T", 0, 2)
 	wantField(t, c.call(remoting.GetMaxOffset, nil, "topic", "T", "queueId", "0"), "offset", "2")
+	if commit("2") != remoting.Success {
+		t.Fatal("commit")
+	}
+	wantCode(t, c.call(remoting.DeleteTopicInBroker, nil, "topic", "T"), remoting.Success)
+	b.restart()
+	if b.topics.Get("T") != nil || b.offsets.Query("g", "T", 0) != -1 {
+		t.Fatal("topic or offset is back after a restart")
+	}
 }
 
 func TestGroupsByTool(t *testing.T) {

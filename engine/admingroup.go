@@ -70,7 +70,7 @@ func (b *BrokerController) deleteSubscriptionGroup(req *reactor.Request) answer 
 func (b *BrokerController) getAllSubscriptionGroupConfig(*reactor.Request) answer {
 	var w jsonWriter
 	groups, version := b.groups.All()
-	writeGroupTable(&w, groups, version)
+	writeGroupTable(&w, groups, version, nil)
 	return answer{body: w.b}
 }
 

@@ -53,7 +53,7 @@ func (b *BrokerController) changedTopic(topic string) (*TopicConfig, error) {
 		return nil, err
 	}
 	if b.isSystemTopic(topic) {
-		return nil, fmt.Errorf("The topic[%s] is conflict with system topic.", topic) //nolint:staticcheck // Java's words, which tools show
+		return nil, errSystemTopic(topic)
 	}
 	if old := b.topics.Get(topic); old != nil {
 		c := *old
@@ -152,7 +152,7 @@ func (b *BrokerController) deleteTopicInBroker(req *reactor.Request) answer {
 		return failed(h.err)
 	}
 	if b.isSystemTopic(topic) {
-		return failed(fmt.Errorf("The topic[%s] is conflict with system topic.", topic)) //nolint:staticcheck // Java's words, which tools show
+		return failed(errSystemTopic(topic))
 	}
 	if err := b.deleteTopic(topic); err != nil {
 		return failed(err)

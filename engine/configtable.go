@@ -63,8 +63,8 @@ func (r *jsonReader) readDataVersion() (v DataVersion, err error) {
 type configTable[V any] struct {
 	entries *cowMap[V]
 	file    *tableFile
-	// encode writes the whole file; sizeOf is about what one entry adds to the table's JSON.
-	encode func(w *jsonWriter, entries map[string]V, version DataVersion)
+	// encode writes the whole table; sizeOf is about what one entry adds to its JSON.
+	encode func(w *jsonWriter, entries map[string]V, version DataVersion, extra map[string]string)
 	sizeOf func(name string, v V) int
 	// submit hands work to the admin worker, false if it cannot take it; changed is told after each change.
 	submit  func(func()) bool
@@ -73,6 +73,7 @@ type configTable[V any] struct {
 	mu      sync.Mutex // guards version, bytes and their agreement with entries; never held over I/O
 	version DataVersion
 	bytes   int
+	extra   map[string]string // members beside the table that the file had, kept as JSON; not changed after load
 
 	persistMu sync.Mutex // held while the file is written; taken before mu
 	// dirty says that the table holds what the file does not; queued that the admin worker will look at it.
@@ -89,7 +90,7 @@ func newConfigTable[V any](file *tableFile) *configTable[V] {
 }
 
 // adopt puts what a file held, without a limit: it was there before.
-func (t *configTable[V]) adopt(entries map[string]V, version DataVersion) {
+func (t *configTable[V]) adopt(entries map[string]V, version DataVersion, extra map[string]string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for name, v := range entries {
@@ -99,6 +100,7 @@ func (t *configTable[V]) adopt(entries map[string]V, version DataVersion) {
 		t.bytes += t.sizeOf(name, v)
 	}
 	t.entries.fill(entries)
+	t.extra = extra
 	if version != (DataVersion{}) {
 		t.version = version
 	}
@@ -225,6 +227,6 @@ func (t *configTable[V]) persist() error {
 
 func (t *configTable[V]) write(entries map[string]V, version DataVersion) error {
 	w := jsonWriter{pretty: true}
-	t.encode(&w, entries, version)
+	t.encode(&w, entries, version, t.extra)
 	return t.file.save(w.b)
 }

@@ -24,7 +24,10 @@ const (
 	groupSubscriptionsMax = 10_000
 )
 
-var errSessionGroups = fmt.Errorf("one connection may belong to %d groups", sessionGroupsMax)
+var (
+	errSessionGroups = fmt.Errorf("one connection may belong to %d groups", sessionGroupsMax)
+	errSessionClosed = errors.New("the connection is closed")
+)
 
 // SubscriptionData is one topic subscription of a group, as the heartbeat brought it. Immutable. Source: SubscriptionData.
 type SubscriptionData struct {
@@ -140,7 +143,7 @@ func (g *clientGroups) joinLocked(next *ConsumerGroupInfo, client *ClientChannel
 		}
 	}
 	if client.Session.Closed() {
-		return false, reactorClosed // its close was, or will be, handled without this group
+		return false, errSessionClosed // its close was, or will be, handled without this group
 	}
 	mine := g.sessions[client.Session]
 	if len(mine) >= sessionGroupsMax && !mine[next.GroupName] {
@@ -165,8 +168,6 @@ func (g *clientGroups) joinLocked(next *ConsumerGroupInfo, client *ClientChannel
 	}
 	return true, nil
 }
-
-var reactorClosed = errors.New("the connection is closed")
 
 func (g *clientGroups) forgetLocked(session *reactor.Session, group string) {
 	if mine := g.sessions[session]; mine != nil {

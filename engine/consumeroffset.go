@@ -33,6 +33,7 @@ type ConsumerOffsetManager struct {
 
 	entries   atomic.Int64 // queues with an offset
 	commits   atomic.Int64
+	saved     atomic.Int64 // commits that the file holds
 	fullOnce  sync.Once
 	startedAt int64
 }
@@ -220,9 +221,17 @@ func (m *ConsumerOffsetManager) remove(gone func(topic, group string) bool) {
 
 // Persist writes the table, if it changed. It copies one shard at a time, so a commit waits for a 64th of the table.
 func (m *ConsumerOffsetManager) Persist() error {
+	commits := m.commits.Load()
+	if commits == m.saved.Load() {
+		return nil
+	}
 	w := jsonWriter{pretty: true}
 	m.writeTo(&w, false)
-	return m.file.save(w.b)
+	if err := m.file.save(w.b); err != nil {
+		return err
+	}
+	m.saved.Store(commits)
+	return nil
 }
 
 // encode is code 43's body.

@@ -122,13 +122,13 @@ func newSubscriptionGroupManager(b *BrokerController) (*SubscriptionGroupManager
 	for _, group := range builtInGroups {
 		builtIn[group] = newSubscriptionGroupConfig(group)
 	}
-	m.table.adopt(builtIn, DataVersion{})
+	m.table.adopt(builtIn, DataVersion{}, nil)
 	_, err := m.table.file.load(func(data []byte) error {
-		groups, version, err := readGroupTable(data)
+		groups, version, extra, err := readGroupTable(data)
 		if err != nil {
 			return err
 		}
-		m.table.adopt(groups, version)
+		m.table.adopt(groups, version, extra)
 		return nil
 	})
 	if err != nil {
@@ -210,7 +210,7 @@ func (m *SubscriptionGroupManager) Names() (names []string) {
 func (m *SubscriptionGroupManager) Persist() error { return m.table.persist() }
 
 // writeGroupTable writes the file and code 201's body.
-func writeGroupTable(w *jsonWriter, groups map[string]*SubscriptionGroupConfig, version DataVersion) {
+func writeGroupTable(w *jsonWriter, groups map[string]*SubscriptionGroupConfig, version DataVersion, extra map[string]string) {
 	w.beginObject()
 	w.key("dataVersion")
 	version.writeTo(w)
@@ -221,10 +221,11 @@ func writeGroupTable(w *jsonWriter, groups map[string]*SubscriptionGroupConfig, 
 		groups[name].writeTo(w)
 	}
 	w.endObject()
+	writeExtra(w, extra)
 	w.endObject()
 }
 
-func readGroupTable(data []byte) (groups map[string]*SubscriptionGroupConfig, version DataVersion, err error) {
+func readGroupTable(data []byte) (groups map[string]*SubscriptionGroupConfig, version DataVersion, extra map[string]string, err error) {
 	groups = make(map[string]*SubscriptionGroupConfig)
 	r := newJSONReader(data)
 	err = r.object(func(key []byte) (err error) {
@@ -243,12 +244,12 @@ func readGroupTable(data []byte) (groups map[string]*SubscriptionGroupConfig, ve
 				return nil
 			})
 		default:
-			err = r.skip()
+			err = r.readExtra(&extra, key)
 		}
 		return err
 	})
 	if err == nil {
 		err = r.end()
 	}
-	return groups, version, err
+	return groups, version, extra, err
 }

@@ -169,6 +169,12 @@ func TestTablesOfJavaBrokers(t *testing.T) {
 	if got := b.offsets.OffsetsOf("g", "T"); !maps.Equal(got, map[int32]int64{0: 5, 1: 7}) {
 		t.Fatalf("offsets %v", got)
 	}
+	if err := b.groups.Update(newSubscriptionGroupConfig("more")); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := disk.ReadFile("/store/config/subscriptionGroup.json"); err != nil || !strings.Contains(string(text), `"forbiddenTable":{}`) {
+		t.Fatalf("what the file held beside the table is lost: %v", err)
+	}
 	if b.groups.Get("TOOLS_CONSUMER") == nil || b.topics.Get(topicAutoCreate) == nil {
 		t.Fatal("built-in entries are missing beside those of the file")
 	}
@@ -184,7 +190,7 @@ func TestTableEncodingsAreJavas(t *testing.T) {
 		t.Fatalf("topics\n%s\nwant\n%s", got, want)
 	}
 	var w jsonWriter
-	writeGroupTable(&w, map[string]*SubscriptionGroupConfig{"g": newSubscriptionGroupConfig("g")}, version)
+	writeGroupTable(&w, map[string]*SubscriptionGroupConfig{"g": newSubscriptionGroupConfig("g")}, version, nil)
 	want = `{"dataVersion":{"counter":0,"timestamp":1796029137091},"subscriptionGroupTable":{"g":{"brokerId":0,"consumeBroadcastEnable":true,` +
 		`"consumeEnable":true,"consumeFromMinEnable":true,"groupName":"g","notifyConsumerIdsChangedEnable":true,"retryMaxTimes":16,"retryQueueNums":1,` +
 		`"whichBrokerWhenConsumeSlowly":1}}}`
@@ -290,7 +296,7 @@ func TestTablesHaveALimit(t *testing.T) {
 	if err := b.topics.table.change(put); !errors.Is(err, errTableFull) {
 		t.Fatalf("error %v; want the limit", err)
 	}
-	b.topics.table.adopt(put, DataVersion{}) // from a file: kept
+	b.topics.table.adopt(put, DataVersion{}, nil) // from a file: kept
 	if err := b.topics.Update(newTopicConfig("more", 1, 6)); !errors.Is(err, errTableFull) {
 		t.Fatalf("error %v; want the limit", err)
 	}
@@ -516,12 +522,14 @@ func TestTablesUnderConcurrentUse(t *testing.T) {
 func FuzzTopicTable(f *testing.F) {
 	f.Add([]byte(`{"dataVersion":{"counter":1,"timestamp":2},"topicConfigTable":{"T":{"perm":6,"x":[1]}}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		topics, version, err := readTopicTable(data)
+		topics, version, extra, err := readTopicTable(data)
 		if err != nil {
 			return
 		}
-		again, v, err := readTopicTable(encodeTopicConfigWrapper(topics, version))
-		if err != nil || v != version || !reflect.DeepEqual(again, topics) {
+		var w jsonWriter
+		writeTopicTable(&w, topics, version, extra)
+		again, v, more, err := readTopicTable(w.b)
+		if err != nil || v != version || !reflect.DeepEqual(again, topics) || !maps.Equal(more, extra) {
 			t.Fatalf("%q reads as %v, which is written as %v: %v", data, topics, again, err)
 		}
 	})

@@ -173,13 +173,13 @@ func newTopicConfigManager(b *BrokerController) (*TopicConfigManager, error) {
 	m.table.sizeOf = func(name string, c *TopicConfig) int { return len(name) + c.jsonSize() }
 	m.table.submit = b.submitAdmin
 	m.table.changed = b.topicsChanged
-	m.table.adopt(m.builtIn(), DataVersion{})
+	m.table.adopt(m.builtIn(), DataVersion{}, nil)
 	_, err := m.table.file.load(func(data []byte) error {
-		topics, version, err := readTopicTable(data)
+		topics, version, extra, err := readTopicTable(data)
 		if err != nil {
 			return err
 		}
-		m.table.adopt(topics, version)
+		m.table.adopt(topics, version, extra)
 		return nil
 	})
 	if err != nil {
@@ -325,7 +325,7 @@ func (m *TopicConfigManager) Persist() error { return m.table.persist() }
 
 // writeTopicTable writes the members of TopicConfigSerializeWrapper: the file, code 21's body, and part of a
 // registration.
-func writeTopicTable(w *jsonWriter, topics map[string]*TopicConfig, version DataVersion) {
+func writeTopicTable(w *jsonWriter, topics map[string]*TopicConfig, version DataVersion, extra map[string]string) {
 	w.beginObject()
 	w.key("dataVersion")
 	version.writeTo(w)
@@ -336,18 +336,19 @@ func writeTopicTable(w *jsonWriter, topics map[string]*TopicConfig, version Data
 		topics[name].writeTo(w)
 	}
 	w.endObject()
+	writeExtra(w, extra)
 	w.endObject()
 }
 
 // encodeTopicConfigWrapper is TopicConfigSerializeWrapper as it goes to slaves and name servers.
 func encodeTopicConfigWrapper(topics map[string]*TopicConfig, version DataVersion) []byte {
 	var w jsonWriter
-	writeTopicTable(&w, topics, version)
+	writeTopicTable(&w, topics, version, nil)
 	return w.b
 }
 
 // readTopicTable reads what writeTopicTable wrote, or Java.
-func readTopicTable(data []byte) (topics map[string]*TopicConfig, version DataVersion, err error) {
+func readTopicTable(data []byte) (topics map[string]*TopicConfig, version DataVersion, extra map[string]string, err error) {
 	topics = make(map[string]*TopicConfig)
 	r := newJSONReader(data)
 	err = r.object(func(key []byte) (err error) {
@@ -366,12 +367,12 @@ func readTopicTable(data []byte) (topics map[string]*TopicConfig, version DataVe
 				return c.validate()
 			})
 		default:
-			err = r.skip()
+			err = r.readExtra(&extra, key)
 		}
 		return err
 	})
 	if err == nil {
 		err = r.end()
 	}
-	return topics, version, err
+	return topics, version, extra, err
 }

@@ -3,7 +3,6 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -44,12 +43,22 @@ var notAllowedSendTopics = map[string]bool{
 	topicOffsetMoved: true,
 }
 
-var (
-	errTopicBlank      = errors.New("The specified topic is blank.")                                                     //nolint:staticcheck // Java's words, which clients show
-	errTopicCharacters = errors.New("The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$") //nolint:staticcheck // likewise
-	errTopicLength     = fmt.Errorf("The specified topic is longer than topic max length %d.", message.TopicLengthMax)   //nolint:staticcheck // likewise
-	errGroupName       = fmt.Errorf("a group name has 1 to %d characters of ^[%%|a-zA-Z0-9_-]+$", groupLengthMax)
+// javaRemark is an error in Java's words, which clients and tools show.
+type javaRemark string
+
+func (r javaRemark) Error() string { return string(r) }
+
+const (
+	errTopicBlank      = javaRemark("The specified topic is blank.")
+	errTopicCharacters = javaRemark("The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$")
+	errTopicLength     = javaRemark("The specified topic is longer than topic max length.")
 )
+
+var errGroupName = fmt.Errorf("a group name has 1 to %d characters of ^[%%|a-zA-Z0-9_-]+$", groupLengthMax)
+
+func errSystemTopic(topic string) error {
+	return javaRemark("The topic[" + topic + "] is conflict with system topic.")
+}
 
 // checkTopicName follows TopicValidator#validateTopic; its errors are meant for remarks.
 func checkTopicName[T ~string | ~[]byte](topic T) error {
