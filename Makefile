@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+
+VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null)
+STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
+SEEDS       ?= 500
+SOAK_SEEDS  ?= 20000
+FUZZTIME    ?= 30s
+
+# Packages that check more with the invariants tag: late readers of the log, reuse of receive buffers.
+INVARIANTS = ./storage/... ./reactor/... ./engine
+
+.DEFAULT_GOAL := help
+.PHONY: build run test test-race fuzz sim soak interop bench-micro lint fmt cover clean help
+
+build: ## bin/loopmq, static
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/loopmq ./cmd/loopmq
+
+run: build ## a name server and a broker on 127.0.0.1, store in ./data
+	bin/loopmq run
+
+test: ## unit, property, simulation and end-to-end tests; Go only
+	go vet ./...
+	go test -timeout 10m ./...
+	go test -timeout 10m -tags invariants $(INVARIANTS)
+
+test-race: ## the tests under the race detector; needs a C compiler
+	@command -v $${CC:-gcc} >/dev/null || { echo 'make test-race: the race detector needs a C compiler (gcc, or CC=…)' >&2; exit 1; }
+	CGO_ENABLED=1 go test -race -timeout 20m ./...
+
+fuzz: ## every fuzz target for FUZZTIME (30s)
+	@set -e; for package in $$(go list ./...); do \
+		for target in $$(go test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
+			echo "== $$package $$target"; \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$package; \
+		done; \
+	done
+
+sim: ## crashes by seed: SEEDS (500) of a store, a tenth of them of a whole node
+	go test ./storage -run '^TestCrash$$' -count=1 -timeout 0 -seeds=$(SEEDS)
+	go test ./engine -run '^TestAcknowledgedSurvivesACrash$$' -count=1 -timeout 0 -seeds=$$(( ($(SEEDS) + 9) / 10 ))
+
+soak: ## the long forms: SOAK_SEEDS (20000) crashes, and every fuzz target for ten minutes
+	$(MAKE) sim SEEDS=$(SOAK_SEEDS)
+	$(MAKE) fuzz FUZZTIME=10m
+
+interop: ## against the real RocketMQ 4.9.7 and 5.3.3 and the Go client; needs a JDK, Maven and the network
+	@command -v javac >/dev/null && command -v mvn >/dev/null || { echo 'make interop: needs a JDK (javac) and Maven (mvn)' >&2; exit 1; }
+	cd engine/interop/goclient && go vet ./...
+	go vet -tags interop ./engine/interop
+	go test -tags interop -count=1 -timeout 25m -v ./engine/interop
+
+bench-micro: ## micro-benchmarks
+	go test -run '^$$' -bench . -benchmem ./...
+
+lint: ## gofmt, vet, staticcheck
+	@files=$$(gofmt -l .); [ -z "$$files" ] || { echo "not formatted:" $$files >&2; exit 1; }
+	go vet ./...
+	go vet -tags invariants ./...
+	go run $(STATICCHECK) ./...
+	go run $(STATICCHECK) -tags interop ./engine/interop
+	cd engine/interop/goclient && go vet ./...
+
+fmt: ## format the code
+	gofmt -w .
+
+cover: ## coverage of the tests, by function and in bin/cover.html
+	@mkdir -p bin
+	go test -coverpkg ./... -coverprofile bin/cover.out ./...
+	go tool cover -func bin/cover.out | tail -1
+	go tool cover -html bin/cover.out -o bin/cover.html
+
+clean: ## what the other targets made
+	rm -rf bin
+	go clean -testcache
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
