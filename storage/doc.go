@@ -33,6 +33,24 @@
 //	sweeper                      nothing: it ends what waits too long   nothing
 //	ReputMessageService          dispatch offset, ConsumeQueues, index  page faults, new queue files
 //
+//	FlushConsumeQueueService     flushed positions of queues, checkpoint sync
+//	cleanService                 deletion of old files                  the disk
+//
+// # Start
+//
+// Recovery makes log, queues and index agree, after a clean stop as after a crash (recover.go). It begins where the
+// checkpoint says that everything before is durable, a few seconds of messages before a kill; it cuts the log at the
+// first record that is not whole and dispatches what the queues lack. A queue that cannot take a message at the number
+// that is written in the message ends the start. While there is no room for queue files the store serves what it has.
+//
+// # Retention
+//
+// Log files go by age (fileReservedTime, during deleteWhen), for want of space (diskMaxUsedSpaceRatio; beyond
+// diskSpaceCleanForciblyRatio regardless of age), or by hand; oldest first, ten a round, never the last. A file's age
+// counts from the store time of the first record behind it, so copying or touching files changes nothing; Java goes by
+// the modification time. Queue and index files follow. Beyond diskSpaceWarningLevelRatio sends are refused until there
+// is room again.
+//
 // Readers take a snapshot of the file list and stay below readPosition, which is published after the bytes. Every use
 // of a mapping holds its file; a retired file loses its name at once and its mapping with the last loan, never under a
 // reader.
