@@ -3,10 +3,13 @@
 package ha
 
 import (
+	"context"
 	"log/slog"
+	"net/netip"
 	"time"
 
 	"loopmq/storage"
+	"loopmq/storage/vfs"
 )
 
 // Store is what replication needs of the log; storage.MessageStore is one.
@@ -16,6 +19,10 @@ type Store interface {
 	FlushedWhere() storage.PhyOffset
 	Select(offset storage.PhyOffset, max int) (storage.SelectMappedBufferResult, bool)
 	AppendToCommitLog(start storage.PhyOffset, data []byte) error
+	// TruncateTo drops everything from a record's start on, queues and index with it; to 0 empties the log.
+	TruncateTo(offset storage.PhyOffset) error
+	// DispatchBehindBytes places the last record boundary that is known: end less this.
+	DispatchBehindBytes() int64
 }
 
 // Config is replication's part of the settings, Java's key behind each field. It is read through a function at every
@@ -24,17 +31,17 @@ type Config struct {
 	Role     storage.Role // brokerRole
 	BrokerID int64        // brokerId
 
-	Addr                      string        // bindAddress:haListenPort
-	HaMasterAddress           string        // haMasterAddress; empty: from the name server
-	HaSendHeartbeatInterval   time.Duration // haSendHeartbeatInterval, 5 s
-	HaHousekeepingInterval    time.Duration // haHousekeepingInterval, 20 s
-	HaTransferBatchSize       int           // haTransferBatchSize, 32 KiB
-	HaSlaveFallbehindMax      int64         // haSlaveFallbehindMax, 256 MiB
-	InSyncReplicas            int           // inSyncReplicas, 1: see Acks
-	SlaveTimeout              time.Duration // slaveTimeout, 3 s
-	HaFlowControlEnable       bool          // haFlowControlEnable, false
-	MaxHaTransferByteInSecond int64         // maxHaTransferByteInSecond, 100 MiB, for each slave
-	HaAllowList               []string      // ours: haAllowList, CIDRs that may connect; empty: all
+	Addr                      string         // bindAddress:haListenPort
+	HaMasterAddress           string         // haMasterAddress; empty: from the name server
+	HaSendHeartbeatInterval   time.Duration  // haSendHeartbeatInterval, 5 s
+	HaHousekeepingInterval    time.Duration  // haHousekeepingInterval, 20 s
+	HaTransferBatchSize       int            // haTransferBatchSize, 32 KiB
+	HaSlaveFallbehindMax      int64          // haSlaveFallbehindMax, 256 MiB
+	InSyncReplicas            int            // inSyncReplicas, 1: see Acks
+	SlaveTimeout              time.Duration  // slaveTimeout, 3 s
+	HaFlowControlEnable       bool           // haFlowControlEnable, false
+	MaxHaTransferByteInSecond int64          // maxHaTransferByteInSecond, 100 MiB, for each slave
+	HaAllowList               []netip.Prefix // ours: haAllowList, CIDRs that may connect; empty: all
 	MappedFileSizeCommitLog   int64
 }
 
@@ -54,4 +61,10 @@ type Options struct {
 	Logger *slog.Logger
 	// MasterAddress asks for the master's HA address as the name servers last told it; "" while unknown.
 	MasterAddress func() string
+	// MasterMinOffset asks the master for the first offset of its log (runtime info); an empty slave needs it of a
+	// RocketMQ master.
+	MasterMinOffset func(ctx context.Context) (storage.PhyOffset, error)
+	// StatePath is where ha.json lies.
+	StatePath string
+	FS        vfs.FS
 }

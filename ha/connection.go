@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ha
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"loopmq/reactor"
+	"loopmq/storage"
+)
+
+const (
+	// pumpFramesMax is how many frames one turn sends before other connections of the loop get theirs.
+	pumpFramesMax = 16
+	// refuseDelay is how long a refused slave is kept waiting before its connection closes: RocketMQ's 4.x slaves come
+	// back without a pause of their own, thousands of times a second.
+	refuseDelay = 5 * time.Second
+	// coldDistance is how far behind the end a frame must be to be brought in by the helper first, so that a slave in
+	// old files does not delay the acknowledgements of the others with its page faults.
+	coldDistance = 64 << 20
+)
+
+// connectionState is how far a slave's connection has got.
+type connectionState int32
+
+const (
+	stateNew         connectionState = iota // nothing heard yet
+	stateHandshaking                        // a loopmq slave, comparing logs
+	stateTransfer
+	stateRefused // says nothing more, closes after refuseDelay
+)
+
+// String names the state for logs and runtime info.
+func (s connectionState) String() string {
+	return [...]string{"new", "handshake", "transfer", "refused"}[s]
+}
+
+// slaveKey tells slaves apart: by node id where there is one, else by address.
+type slaveKey struct {
+	node nodeID
+	addr netip.Addr
+}
+
+// HAConnection is the master's side of one slave. Its loop owns all but the atomics, which others read.
+// Source: HAConnection with its ReadSocketService and WriteSocketService.
+type HAConnection struct {
+	service *HAService
+	conn    reactor.Conn
+	tick    func() // onLoopTick, made once
+	pumped  func() // onLoopPump, made once
+
+	state          atomic.Int32
+	slaveAckOffset atomic.Int64 // -1 until the first report
+	ackedAt        atomic.Int64 // unix ns: when slaveAckOffset last moved, or last had nothing to move for
+	key            atomic.Pointer[slaveKey]
+	pumpPosted     atomic.Bool
+	transferred    atomic.Int64 // bytes, frames and headers
+	perSecond      atomic.Int64 // bytes sent in the last full second
+	refusal        atomic.Pointer[refuseMessage]
+
+	slaveRequestOffset    storage.PhyOffset
+	nextTransferFromWhere storage.PhyOffset
+	lastReadTimestamp     time.Time
+	lastWriteTimestamp    time.Time
+	refusedAt             time.Time
+	flow                  flowMonitor
+	fetching              bool // the helper brings the next frame in
+	header                [frameHeaderSize]byte
+	parts                 [2][]byte
+	handshake             *masterHandshake
+}
+
+func newHAConnection(s *HAService, conn reactor.Conn, now time.Time) *HAConnection {
+	c := &HAConnection{
+		service: s, conn: conn, slaveRequestOffset: -1, nextTransferFromWhere: -1,
+		lastReadTimestamp: now, lastWriteTimestamp: now,
+	}
+	c.slaveAckOffset.Store(-1)
+	c.ackedAt.Store(now.UnixNano())
+	c.key.Store(&slaveKey{addr: conn.RemoteAddr().Addr()})
+	c.tick, c.pumped = c.onLoopTick, c.onLoopPump
+	return c
+}
+
+// ackOffset is what the slave is known to hold, -1 while it is not served. Any goroutine.
+func (c *HAConnection) ackOffset() storage.PhyOffset {
+	return storage.PhyOffset(c.slaveAckOffset.Load())
+}
+
+func (c *HAConnection) slave() slaveKey { return *c.key.Load() }
+
+// stalled says that the slave has acknowledged nothing for a while although there was something. Any goroutine.
+func (c *HAConnection) stalled(now time.Time, patience time.Duration) bool {
+	return c.service.store.MaxPhyOffset() > c.ackOffset() && now.UnixNano()-c.ackedAt.Load() > int64(patience)
+}
+
+// wakePump posts a pump unless one is on its way. The flag falls before the pump looks at the end of the log, so no
+// byte is left behind.
+func (c *HAConnection) wakePump() {
+	if connectionState(c.state.Load()) == stateTransfer && c.pumpPosted.CompareAndSwap(false, true) {
+		if !c.conn.Post(c.pumped) {
+			c.pumpPosted.Store(false)
+		}
+	}
+}
+
+func (c *HAConnection) onLoopPump() {
+	c.pumpPosted.Store(false)
+	c.pump(time.Now())
+}
+
+// masterHandler gets the events of the HA port.
+type masterHandler struct{ service *HAService }
+
+func (h *masterHandler) OnOpen(conn reactor.Conn) {
+	s := h.service
+	if !allowed(s.config().HaAllowList, conn.RemoteAddr().Addr()) {
+		s.logger.Warn("connection to the HA port refused: not in haAllowList", "slave", conn.RemoteAddr())
+		conn.Close()
+		return
+	}
+	c := newHAConnection(s, conn, time.Now())
+	conn.SetContext(c)
+	s.add(c)
+	s.logger.Info("slave connected", "slave", conn.RemoteAddr())
+}
+
+func (h *masterHandler) OnTraffic(conn reactor.Conn) {
+	if c, ok := conn.Context().(*HAConnection); ok {
+		c.onTraffic(time.Now())
+	}
+}
+
+func (h *masterHandler) OnClose(conn reactor.Conn, err error) {
+	c, ok := conn.Context().(*HAConnection)
+	if !ok {
+		return
+	}
+	h.service.remove(c)
+	c.slaveAckOffset.Store(-1)
+	h.service.logger.Info("slave gone", "slave", conn.RemoteAddr(), "cause", err)
+}
+
+// onTraffic reads what the slave says. Of several reports only the last whole one counts, and a piece of one waits for
+// the rest. Source: HAConnection.ReadSocketService#processReadEvent.
+func (c *HAConnection) onTraffic(now time.Time) {
+	c.lastReadTimestamp = now
+	for !c.conn.Closed() {
+		switch connectionState(c.state.Load()) {
+		case stateNew:
+			if !c.identify(now) {
+				return
+			}
+		case stateHandshaking:
+			if !c.handshake.onTraffic(now) {
+				return
+			}
+		case stateTransfer:
+			c.readReports(now)
+			return
+		case stateRefused:
+			_, _ = c.conn.Discard(c.conn.InboundBuffered())
+			return
+		}
+	}
+}
+
+// identify looks at the first 8 bytes on their own: they tell a loopmq slave from RocketMQ's.
+func (c *HAConnection) identify(now time.Time) bool {
+	b, err := c.conn.Peek(reportSize)
+	if err != nil || len(b) < reportSize {
+		return false
+	}
+	first := int64(binary.BigEndian.Uint64(b))
+	_, _ = c.conn.Discard(reportSize)
+	switch {
+	case first == handshakeRequest:
+		c.handshake = newMasterHandshake(c)
+		c.state.Store(int32(stateHandshaking))
+		c.handshake.hello()
+	case first < 0:
+		c.service.logger.Warn("HA connection closed: no slave begins like this", "slave", c.conn.RemoteAddr(), "first", first)
+		c.conn.Close()
+	default:
+		c.begin(storage.PhyOffset(first), false, now)
+	}
+	return true
+}
+
+// readReports takes the last whole report.
+func (c *HAConnection) readReports(now time.Time) {
+	n := c.conn.InboundBuffered() &^ (reportSize - 1)
+	if n == 0 {
+		return
+	}
+	_, _ = c.conn.Discard(n - reportSize)
+	b, err := c.conn.Peek(reportSize)
+	if err != nil {
+		return
+	}
+	ack := storage.PhyOffset(binary.BigEndian.Uint64(b))
+	_, _ = c.conn.Discard(reportSize)
+	switch end := c.service.store.MaxPhyOffset(); {
+	case ack > end:
+		c.refuse(now, refuseAhead, fmt.Sprintf("the slave reports offset %d, beyond this log's end", ack))
+	case ack < 0 || ack < c.ackOffset() && c.slaveRequestOffset >= 1<<32 && ack < 1<<32:
+		c.refuse(now, refuseNotAllowed, fmt.Sprintf("the slave's reports fall from %d to %d: a slave in controller mode (enableControllerMode) speaks another protocol", c.ackOffset(), ack))
+	default:
+		c.ack(ack, now)
+		c.pump(now)
+	}
+}
+
+// ack publishes what the slave holds.
+func (c *HAConnection) ack(offset storage.PhyOffset, now time.Time) {
+	if before := c.slaveAckOffset.Swap(int64(offset)); int64(offset) != before || offset == c.service.store.MaxPhyOffset() {
+		c.ackedAt.Store(now.UnixNano())
+	}
+	c.service.transfer.notifyTransferSome()
+}
+
+// begin starts the transfer where the slave asks, or refuses. A RocketMQ slave that asks for 0 has nothing and gets the
+// last file: it expects no other. Source: HAConnection.WriteSocketService#run.
+func (c *HAConnection) begin(request storage.PhyOffset, compared bool, now time.Time) {
+	store := c.service.store
+	first, end := store.MinPhyOffset(), store.MaxPhyOffset()
+	c.slaveRequestOffset = request
+	next := request
+	if request == 0 && !compared {
+		size := storage.PhyOffset(c.service.config().MappedFileSizeCommitLog)
+		next = max(first, end-end%size)
+	}
+	switch {
+	case request > end:
+		c.refuse(now, refuseAhead, fmt.Sprintf("the slave asks for offset %d, beyond this log's end", request))
+		return
+	case next < first:
+		c.refuse(now, refuseExpired, fmt.Sprintf("the slave asks for offset %d, which this log no longer has", request))
+		return
+	}
+	c.nextTransferFromWhere = next
+	c.service.logger.Info("transfer begins", "slave", c.conn.RemoteAddr(), "asked", request, "from", next, "end", end)
+	c.state.Store(int32(stateTransfer))
+	c.ack(request, now)
+	c.pump(now)
+}
+
+// refuse names the state on this side, and on a loopmq slave's too, and ends the connection after a while.
+func (c *HAConnection) refuse(now time.Time, reason refuseReason, text string) {
+	store := c.service.store
+	m := &refuseMessage{reason: reason, first: store.MinPhyOffset(), end: store.MaxPhyOffset(), text: text}
+	c.refusal.Store(m)
+	c.refusedAt = now
+	c.slaveAckOffset.Store(-1)
+	c.state.Store(int32(stateRefused))
+	c.service.logger.Error("slave refused: "+text, "slave", c.conn.RemoteAddr(), "first", m.first, "end", m.end)
+	if c.handshake != nil {
+		c.send(m.append(nil), now)
+	}
+}
+
+func (c *HAConnection) send(b []byte, now time.Time) {
+	c.lastWriteTimestamp = now
+	c.parts[0] = b
+	_ = c.conn.Writev(c.parts[:1])
+}
+
+// pump sends frames while the socket takes them: the next only when it has taken the one before, so a slave that does
+// not read costs one frame of memory. Source: HAConnection.WriteSocketService#run, #transferData.
+func (c *HAConnection) pump(now time.Time) {
+	if connectionState(c.state.Load()) != stateTransfer || c.fetching {
+		return
+	}
+	cfg := c.service.config()
+	for range pumpFramesMax {
+		if c.conn.Closed() || c.conn.OutboundBuffered() > 0 {
+			return
+		}
+		allowance := c.flow.allowance(cfg, now)
+		if allowance <= 0 {
+			return // the tick goes on in the next second
+		}
+		if c.cold() {
+			return
+		}
+		sel, ok := c.service.store.Select(c.nextTransferFromWhere, min(cfg.HaTransferBatchSize, allowance))
+		if !ok {
+			if first := c.service.store.MinPhyOffset(); c.nextTransferFromWhere < first {
+				c.refuse(now, refuseExpired, fmt.Sprintf("offset %d was deleted before the slave had it", c.nextTransferFromWhere))
+			}
+			return
+		}
+		c.writeFrame(sel.Bytes(), now)
+		sel.Release()
+	}
+	c.wakePump()
+}
+
+// writeFrame sends one frame, a heartbeat with an empty body.
+func (c *HAConnection) writeFrame(body []byte, now time.Time) {
+	frameHeader{c.nextTransferFromWhere, int32(len(body))}.encode(&c.header)
+	c.parts[0], c.parts[1] = c.header[:], body
+	n := 2
+	if len(body) == 0 {
+		n = 1
+	}
+	c.nextTransferFromWhere += storage.PhyOffset(len(body))
+	c.lastWriteTimestamp = now
+	sent := int64(frameHeaderSize + len(body))
+	c.transferred.Add(sent)
+	c.flow.count(sent)
+	_ = c.conn.Writev(c.parts[:n])
+	c.parts[1] = nil
+}
+
+// cold leaves a frame far behind the end to the helper, which comes back with a pump.
+func (c *HAConnection) cold() bool {
+	next := c.nextTransferFromWhere
+	if c.service.store.MaxPhyOffset()-next < coldDistance || c.service.helper.has(c, next) {
+		return false
+	}
+	c.fetching = c.service.helper.fetch(c, next)
+	return c.fetching
+}
+
+// onLoopTick is the safety net of the pump, the heartbeat and the housekeeping.
+func (c *HAConnection) onLoopTick() {
+	now := time.Now()
+	cfg := c.service.config()
+	c.perSecond.Store(c.flow.lastSecond(now))
+	switch state := connectionState(c.state.Load()); {
+	case c.conn.Closed():
+	case state == stateRefused && now.Sub(c.refusedAt) > refuseDelay:
+		c.conn.Close()
+	case now.Sub(c.lastReadTimestamp) > cfg.HaHousekeepingInterval:
+		c.service.logger.Warn("slave silent, connection closed", "slave", c.conn.RemoteAddr(), "for", now.Sub(c.lastReadTimestamp))
+		c.conn.Close()
+	case state == stateTransfer:
+		if c.ackOffset() == c.service.store.MaxPhyOffset() {
+			c.ackedAt.Store(now.UnixNano())
+		}
+		c.pump(now)
+		if now.Sub(c.lastWriteTimestamp) > cfg.HaSendHeartbeatInterval && c.conn.OutboundBuffered() == 0 && !c.conn.Closed() {
+			c.writeFrame(nil, now)
+		}
+	}
+}

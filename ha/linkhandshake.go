@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ha
+
+import (
+	"fmt"
+	"time"
+
+	"loopmq/storage"
+)
+
+// message takes one of a loopmq master's handshake messages. The slave leads: it asks until it knows where the logs
+// part, cuts what it may, and says where it begins.
+func (l *haLink) message(h frameHeader, body []byte, now time.Time) error {
+	version, kind := handshakeOf(int64(h.phyOffset))
+	if version != handshakeVersion {
+		return l.refuse(refuseVersion, fmt.Sprintf("the master speaks version %d of the handshake, this slave %d", version, handshakeVersion), now)
+	}
+	switch kind {
+	case kindHello:
+		m, err := decodeHello(body)
+		if err != nil {
+			return err
+		}
+		return l.onHello(m, now)
+	case kindHash:
+		m, err := decodeHash(body)
+		if err != nil {
+			return err
+		}
+		return l.onHash(m, now)
+	case kindRefuse:
+		m, err := decodeRefuse(body)
+		if err != nil {
+			return err
+		}
+		l.state, l.refused = linkRefused, m.Error()
+		return fmt.Errorf("%w: the master says: %w", errRefused, m)
+	}
+	return fmt.Errorf("%w: handshake message %d from a master", ErrProtocol, kind)
+}
+
+func (l *haLink) onHello(m helloMessage, now time.Time) error {
+	addr := l.addr
+	l.client.loopmqAt.Store(&addr)
+	if l.state != linkAsked {
+		// It came after this slave had given it up. The master closes too; the next link waits for the hello.
+		return fmt.Errorf("the master's hello came late")
+	}
+	l.state, l.hello, l.seam = linkComparing, m, nil
+	if mine := l.client.config().MappedFileSizeCommitLog; mine != m.fileSize {
+		return l.refuse(refuseFileSize, fmt.Sprintf("mappedFileSizeCommitLog is %d at the master and %d here", m.fileSize, mine), now)
+	}
+	store := l.client.store
+	first, end := store.MinPhyOffset(), store.MaxPhyOffset()
+	mine := mineMessage{first: first, end: end, floor: l.client.state.floor(end), node: l.client.state.node()}
+	l.write(mine.append(nil), now)
+	if first == end {
+		// Nothing here to compare: the whole log, from its first byte.
+		return l.begin(m.first, now)
+	}
+	low, high := max(first, m.first), min(end, m.end)
+	switch {
+	case end < m.first:
+		return l.refuse(refuseExpired, fmt.Sprintf("this log ends at %d, the master's begins at %d: rebuild this slave", end, m.first), now)
+	case low >= high:
+		return l.refuse(refuseDiverged, fmt.Sprintf("the master's log, %d to %d, and this one, %d to %d, have nothing in common: rebuild this slave", m.first, m.end, first, end), now)
+	}
+	l.compare = newComparison(low, high)
+	return l.ask(now)
+}
+
+// ask puts the next question, or ends the comparison.
+func (l *haLink) ask(now time.Time) error {
+	from, to, done := l.compare.next()
+	if done {
+		return l.join(now)
+	}
+	var ok bool
+	if l.comparing, ok = hashRange(l.client.store, from, to); !ok {
+		return fmt.Errorf("bytes %d to %d of this log cannot be read", from, to)
+	}
+	l.write(appendAsk(nil, from, to), now)
+	return nil
+}
+
+func (l *haLink) onHash(m hashMessage, now time.Time) error {
+	if l.state != linkComparing || l.compare == nil || m.from != l.compare.askFrom || m.to != l.compare.askTo {
+		return fmt.Errorf("%w: a hash of %d to %d that was not asked for", ErrProtocol, m.from, m.to)
+	}
+	if m.sum == [len(m.sum)]byte{} {
+		return fmt.Errorf("the master no longer has bytes %d to %d", m.from, m.to)
+	}
+	l.compare.answer(equalHash(l.comparing, m.sum))
+	return l.ask(now)
+}
+
+// join goes on from the last common record, and cuts what lies behind it if that may go.
+func (l *haLink) join(now time.Time) error {
+	store := l.client.store
+	end := store.MaxPhyOffset()
+	parted := l.compare.parted()
+	if parted == end {
+		return l.begin(end, now)
+	}
+	seam, err := recordStart(store, parted, storage.PhyOffset(l.client.config().MappedFileSizeCommitLog))
+	if err != nil {
+		return err
+	}
+	if seam < l.compare.low || parted == l.compare.low {
+		return l.refuse(refuseDiverged, fmt.Sprintf("the logs differ from %d on, where they begin to overlap: rebuild this slave", parted), now)
+	}
+	if floor := l.client.state.floor(end); seam < floor {
+		return l.refuse(refuseDiverged, fmt.Sprintf("the logs part at %d; this one goes on to %d, and what lies below %d was written here or may have been acknowledged on the strength of this slave: "+
+			"decide which log is right, then rebuild the other node", seam, end, floor), now)
+	}
+	l.client.logger.Error("this log's tail is not the master's: it came from an ASYNC_MASTER that lost it, and is cut",
+		"master", l.addr, "from", seam, "end", end, "bytes", end-seam)
+	l.client.cuts.Add(1)
+	l.client.cutBytes.Add(int64(end - seam))
+	if err := store.TruncateTo(seam); err != nil {
+		return fmt.Errorf("cut the log at %d: %w", seam, err)
+	}
+	return l.begin(seam, now)
+}
+
+// begin says from where the master shall send. What this slave may cut later depends on the master's role now, and is
+// on disk before the first byte comes.
+func (l *haLink) begin(offset storage.PhyOffset, now time.Time) error {
+	regime, syncFrom := regimeAsync, storage.PhyOffset(-1)
+	if l.hello.sync {
+		regime, syncFrom = regimeSync, l.hello.syncFrom
+	}
+	if err := l.client.state.follow(regime, syncFrom, l.client.store.MaxPhyOffset()); err != nil {
+		return err
+	}
+	l.client.logger.Info("following a loopmq master", "master", l.addr, "from", offset, "masterEnd", l.hello.end, "sync", l.hello.sync)
+	l.state, l.compare = linkTransfer, nil
+	l.reported = offset
+	l.write(appendOne(nil, kindBegin, offset), now)
+	return nil
+}
+
+// refuse tells the master why, and ends the link.
+func (l *haLink) refuse(reason refuseReason, text string, now time.Time) error {
+	store := l.client.store
+	m := refuseMessage{reason: reason, first: store.MinPhyOffset(), end: store.MaxPhyOffset(), text: text}
+	l.state, l.refused = linkRefused, text
+	l.write(m.append(nil), now)
+	return fmt.Errorf("%w: %s", errRefused, text)
+}
