@@ -181,10 +181,7 @@ func (b *BrokerController) UpdateConfigProperties(text string) error {
 	}
 	b.config.Store(next)
 	if b.outer != nil {
-		b.outer.ConfigChanged()
-		if next.BrokerPermission != before.BrokerPermission {
-			b.outer.TopicsChanged()
-		}
+		b.tellNameServers(before, next)
 	}
 	return nil
 }
