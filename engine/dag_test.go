@@ -23,7 +23,7 @@ var allowedImports = map[string]struct{ ours, others []string }{
 	"storage":             {[]string{"storage/vfs", "storage/message"}, []string{"golang.org/x/sys"}},
 	"reactor/remoting":    {nil, nil},
 	"reactor":             {[]string{"reactor/remoting"}, []string{"github.com/panjf2000/gnet", "golang.org/x/sys"}},
-	"ha":                  {[]string{"storage", "storage/message", "reactor"}, []string{"golang.org/x/sys"}},
+	"ha":                  {[]string{"storage", "storage/message", "storage/vfs", "reactor"}, []string{"golang.org/x/sys"}},
 	"engine/namesrv":      {[]string{"reactor", "reactor/remoting"}, nil},
 	"engine": {
 		[]string{"ha", "storage", "storage/message", "storage/vfs", "reactor", "reactor/remoting"},
