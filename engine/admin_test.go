@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"loopmq/reactor"
 	"loopmq/reactor/remoting"
 	"loopmq/storage"
 	"loopmq/storage/message"
@@ -181,6 +182,49 @@ func TestNotificationsCanBeSwitchedOff(t *testing.T) {
 	f(true, true)
 	f(true, false)
 	f(false, true)
+}
+
+// What one connection may make the broker keep is bounded.
+func TestClientLimits(t *testing.T) {
+	consumers, session := newConsumerManager(), new(reactor.Session)
+	join := func(group string) error {
+		client := newClientChannelInfo(session, "c", 0, 409, time.Now())
+		_, _, err := consumers.Register(client, &consumerData{group: group})
+		return err
+	}
+	for i := range sessionGroupsMax {
+		if err := join(fmt.Sprintf("g%d", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := join("more"); err != errSessionGroups || consumers.Get("more") != nil {
+		t.Fatalf("error %v; want the limit of groups", err)
+	}
+	if err := join("g0"); err != nil {
+		t.Fatalf("a group it is in already: %v", err)
+	}
+	consumers.Unregister(session, "g1")
+	if err := join("more"); err != nil {
+		t.Fatalf("after it left one: %v", err)
+	}
+	consumers.SessionClosed(session)
+	if consumers.Len() != 0 || len(consumers.sessions) != 0 {
+		t.Fatal("something is left of a closed connection")
+	}
+	many := func(element string, n int) string { return strings.Repeat(element+",", n-1) + element }
+	codes := []byte(`{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":[{"topic":"T","codeSet":[0`)
+	for i := range tagsMax {
+		codes = fmt.Appendf(codes, ",%d", i+1)
+	}
+	if _, err := readHeartbeat(append(codes, `]}]}]}`...)); err == nil {
+		t.Fatal("a subscription to more tags than there may be")
+	}
+	if _, err := readLockBatch([]byte(`{"clientId":"c","consumerGroup":"g","mqSet":[` + many("{}", lockQueuesMax+1) + `]}`)); err == nil {
+		t.Fatal("a lock of more queues than a topic has")
+	}
+	if _, err := readLockBatch([]byte(`{"clientId":"c","consumerGroup":"g","mqSet":[` + many("{}", lockQueuesMax) + `]}`)); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // The short heartbeat of a 5.x client leaves the subscriptions as they are.

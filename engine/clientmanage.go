@@ -169,6 +169,9 @@ func (r *jsonReader) readSubscription() (*SubscriptionData, error) {
 		case "codeSet":
 			s.CodeSet = make(map[int32]struct{})
 			err = r.array(func() error {
+				if len(s.CodeSet) == tagsMax {
+					return r.fail(fmt.Sprintf("more than %d tags", tagsMax))
+				}
 				code, err := r.int32()
 				s.CodeSet[code] = struct{}{}
 				return err

@@ -184,6 +184,9 @@ func (p *LockProcessor) Process(req *reactor.Request) {
 	answer{body: w.b}.reply(req.ReplyTo())
 }
 
+// lockQueuesMax bounds the queues of one request: all of the largest topic.
+const lockQueuesMax = queueNumsMax
+
 // lockBatch is the body of both requests. Source: LockBatchRequestBody.
 type lockBatch struct {
 	group, clientID string
@@ -203,6 +206,9 @@ func readLockBatch(body []byte) (l lockBatch, err error) {
 			l.clientID, err = r.text()
 		case "mqSet":
 			err = r.array(func() error {
+				if len(l.queues) == lockQueuesMax {
+					return r.fail(fmt.Sprintf("more than %d queues", lockQueuesMax))
+				}
 				q, err := r.readQueue()
 				l.queues = append(l.queues, q)
 				return err
