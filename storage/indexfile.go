@@ -14,6 +14,7 @@ const (
 	indexHeaderSize = 40
 	indexSlotSize   = 4
 	indexEntrySize  = 20
+	indexPrevAt     = 16 // in an entry
 
 	// indexAllocateStep is how much space is allocated at a time behind the slot table, which is allocated at once.
 	indexAllocateStep = 4 << 20
@@ -280,14 +281,19 @@ func (x *IndexFile) clearEntriesFrom(n, counted int32) {
 	}
 }
 
-// rebuildSlots stores only what differs: a table that is right stays clean.
+// rebuildSlots makes slots and chains from the entries. It stores only what differs: a table that is right stays clean.
+// An entry's own link may be wrong where the entry is of an earlier history; it would hide those before it.
 func (x *IndexFile) rebuildSlots(end int32) {
 	slots := make([]int32, x.slotNum)
 	x.header.hashSlotCount = 0
 	for n := int32(1); n < end; n++ {
-		slot := &slots[x.entryLocked(n).keyHash%x.slotNum]
+		e := x.entryLocked(n)
+		slot := &slots[e.keyHash%x.slotNum]
 		if *slot == 0 {
 			x.header.hashSlotCount++
+		}
+		if e.prev != *slot {
+			binary.BigEndian.PutUint32(x.file.bytes()[x.entryAt(n)+indexPrevAt:], uint32(*slot))
 		}
 		*slot = n
 	}
