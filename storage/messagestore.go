@@ -43,8 +43,10 @@ type MessageStore struct {
 
 	physicalMemory int64 // bytes: of the machine, or of the cgroup's limit
 	openHalf       bool  // found at the start
-	started        bool
-	counters       storeCounters
+	// lostQueues have neither files nor records any more, only a next offset: topicQueue → QueueOffset.
+	lostQueues sync.Map
+	started    bool
+	counters   storeCounters
 }
 
 // storeCounters feed Stats.
@@ -210,6 +212,9 @@ func (s *MessageStore) removeAbort() error {
 			"latched", s.flags.latchedCause(), "behind", s.DispatchBehindBytes(), "unflushed", s.RemainHowManyToFlush())
 		return nil
 	}
+	if err := s.saveQueueList(); err != nil {
+		s.logger.Warn("the list of queues was not written", "cause", err)
+	}
 	if err := s.fs.Remove(s.abortPath()); err != nil {
 		return fmt.Errorf("remove abort file: %w", err)
 	}
@@ -292,7 +297,16 @@ func (s *MessageStore) Topics() map[string][]int32 { return s.queues.topicQueues
 func (s *MessageStore) DeleteTopic(topic string) error {
 	// First the offsets: a message that is appended in between belongs to the new queue already.
 	s.log.removeTopic(topic)
-	return s.queues.deleteTopic(topic)
+	s.lostQueues.Range(func(key, _ any) bool {
+		if key.(topicQueue).topic == topic {
+			s.lostQueues.Delete(key)
+		}
+		return true
+	})
+	if err := s.queues.deleteTopic(topic); err != nil {
+		return err
+	}
+	return s.saveQueueList()
 }
 
 // DeleteExpiredFiles starts the manual clean-up (code 329), CleanExpiredConsumeQueue that of queues (306).

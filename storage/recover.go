@@ -48,6 +48,8 @@ type recovery struct {
 	dispatchFrom PhyOffset
 	saved        PhyOffset // the restart point that the checkpoint names, -1 if it names none
 
+	listed queueList // the queues of the last run
+
 	request   dispatchRequest
 	end       PhyOffset // where the log ends
 	timestamp int64     // of the last record dispatched
@@ -186,6 +188,25 @@ func (r *recovery) choose() error {
 	}
 	r.dispatchFrom = min(r.dispatchFrom, max(indexFrom, PhyOffset(r.log.minOffset())))
 	r.validateFrom = min(r.validateFrom, r.dispatchFrom)
+	if err := r.cutQueues(); err != nil {
+		return err
+	}
+	return r.findLostQueues()
+}
+
+// findLostQueues compares the queues with those that the last run listed. What is not in the log either is not found
+// again; then at least their numbers go on.
+func (r *recovery) findLostQueues() error {
+	if r.saved < 0 { // a Java broker wrote last
+		return r.store.dropQueueList()
+	}
+	r.listed = r.store.loadQueueList()
+	from := r.listed.lostBelow(r.dispatchFrom, PhyOffset(r.log.minOffset()), r.store)
+	if from == r.dispatchFrom {
+		return nil
+	}
+	r.dispatchFrom = from
+	r.validateFrom = min(r.validateFrom, from)
 	return r.cutQueues()
 }
 
@@ -576,6 +597,9 @@ func (r *recovery) finish() error {
 	for q, next := range r.next {
 		s.log.setNextQueueOffset(q.topic, q.queueID, next)
 	}
+	if err := r.numberLostQueues(); err != nil {
+		return err
+	}
 	mark := dispatchMark{offset: r.end, timestamp: r.timestamp}
 	if r.blocked >= 0 {
 		mark.offset = r.blocked
@@ -586,6 +610,24 @@ func (r *recovery) finish() error {
 	s.reput.begin(mark)
 	s.findOpenHalfMessages()
 	return err
+}
+
+// numberLostQueues lets queues whose messages the log does not hold either go on where they were.
+func (r *recovery) numberLostQueues() error {
+	if r.listed.End > r.end {
+		return r.store.dropQueueList() // the log was cut: numbers behind the cut are given out again
+	}
+	for _, listed := range []queueOffsets{r.listed.Lost, r.listed.Queues} {
+		for topic, queues := range listed {
+			for id, next := range queues {
+				if r.store.queues.find(topic, id) == nil {
+					r.store.log.setNextQueueOffset(topic, id, next)
+					r.store.lostQueues.Store(topicQueue{topic, id}, next)
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // cutIndex drops the entries of records at or past limit. At the end of the log, because the records that come there

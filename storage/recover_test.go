@@ -183,18 +183,57 @@ func TestQueuesAreBuiltAgain(t *testing.T) {
 	s.sendMany(60)
 	s.settled().close()
 
-	// One file in the middle of a queue.
-	if err := fsys.Remove(path.Join(testRoot, "consumequeue/orders/0/00000000000000000000")); err != nil {
+	// One queue of a topic, long before the end of the log; and one file in the middle of another.
+	s = reopen(t, fsys, nil)
+	time.Sleep(time.Millisecond)
+	for range 40 {
+		s.send(storeMessage{topic: "audit", size: 300})
+	}
+	s.settled().close()
+	if err := fsys.RemoveAll(path.Join(testRoot, "consumequeue/orders/0")); err != nil {
 		t.Fatal(err)
 	}
-	if err := fsys.MkdirAll(path.Join(testRoot, "consumequeue/orders/0")); err != nil {
+	if err := fsys.Remove(path.Join(testRoot, "consumequeue/audit/0/00000000000000000400")); err != nil {
 		t.Fatal(err)
 	}
 	s = reopen(t, fsys, nil)
-	s.lossy, s.closed = true, true
-	defer s.Close()
-	if next := s.log.nextQueueOffset("orders", 0); next != 30 {
-		t.Errorf("orders/0 goes on at %d, want 30", next)
+	if got := s.pullAll("orders", 0); len(got) != 30 || got[0] != 0 {
+		t.Errorf("orders/0 holds %v", got)
+	}
+	if put := s.send(storeMessage{topic: "orders"}); put.QueueOffset != 30 {
+		t.Errorf("orders/0 goes on at %d, want 30", put.QueueOffset)
+	}
+}
+
+// When queue and records are gone both, the numbers go on at least.
+func TestNumbersGoOnWithoutQueueAndRecords(t *testing.T) {
+	fsys := faultfs.New()
+	s := openTestStore(t, fsys, nil)
+	for range 40 {
+		s.send(storeMessage{topic: "old", size: 500})
+	}
+	for range 40 {
+		s.send(storeMessage{topic: "new", size: 500})
+	}
+	s.settled().close()
+	for _, base := range []int64{0, 16 << 10} {
+		if err := fsys.Remove(path.Join(testRoot, "commitlog", fmt.Sprintf("%020d", base))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := fsys.RemoveAll(path.Join(testRoot, "consumequeue/old")); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the numbers also survive a start in which nothing is sent
+		s = openTestStore(t, fsys, nil).settled()
+		s.lossy = true
+		if next := s.log.nextQueueOffset("old", 0); next != 40 {
+			t.Fatalf("old/0 goes on at %d, want 40", next)
+		}
+		s.closed = true
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
