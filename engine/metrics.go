@@ -16,13 +16,14 @@ type snapshot struct {
 
 	min, max, flushed                               storage.PhyOffset
 	dispatchBehind, flushBehind, commitBehind       int64
+	flushTimes                                      [len(storage.FlushTimeBounds)]int64
 	held, topics, groups                            int
 	nameServers, nameServersRegistered, storeWrites float64
 }
 
 func (b *BrokerController) snapshot() snapshot {
 	s := snapshot{
-		store: b.store.Stats(), server: b.server.Stats(),
+		flushTimes: b.store.FlushTimes(), store: b.store.Stats(), server: b.server.Stats(),
 		min: b.store.MinPhyOffset(), max: b.store.MaxPhyOffset(), flushed: b.store.FlushedWhere(),
 		dispatchBehind: b.store.DispatchBehindBytes(),
 		flushBehind:    b.store.RemainHowManyToFlush(),
@@ -42,6 +43,15 @@ func (b *BrokerController) snapshot() snapshot {
 		s.storeWrites = 1
 	}
 	return s
+}
+
+// flushSeconds is made of two looks, buckets first: a flush that ends between them is missing from the buckets only.
+func (s *snapshot) flushSeconds() prometheus.Metric {
+	buckets := make(map[float64]uint64, len(s.flushTimes))
+	for i, bound := range storage.FlushTimeBounds {
+		buckets[bound.Seconds()] = uint64(s.flushTimes[i])
+	}
+	return prometheus.MustNewConstHistogram(flushSecondsDesc, uint64(s.store.Flushes), float64(s.store.FlushNanos)/1e9, buckets)
 }
 
 // metric is one figure without labels.
@@ -111,7 +121,7 @@ var brokerMetrics = []metric{
 }
 
 var (
-	flushSecondsDesc = prometheus.NewDesc("rocketmq_commitlog_flush_seconds", "Time of flushes of the log; sum over count is the mean. Rising: the disk is slower, and with SYNC_FLUSH so is every send.", nil, nil)
+	flushSecondsDesc = prometheus.NewDesc("rocketmq_commitlog_flush_seconds", "Time of flushes of the log. Rising: the disk is slower, and with SYNC_FLUSH so is every send.", nil, nil)
 	limitHitsDesc    = prometheus.NewDesc("rocketmq_limit_hits_total", "How often a limit closed or refused a connection, by limit.", []string{"limit"}, nil)
 	laneQueueDesc    = prometheus.NewDesc("rocketmq_lane_queue_length", "Requests that wait for a worker. At its capacity requests answer SYSTEM_BUSY.", []string{"lane"}, nil)
 	laneWaitDesc     = prometheus.NewDesc("rocketmq_lane_head_wait_seconds", "How long the oldest of them has waited.", []string{"lane"}, nil)
@@ -144,7 +154,7 @@ func (b *BrokerController) collectMetrics(ch chan<- prometheus.Metric) {
 	for _, m := range brokerMetrics {
 		ch <- prometheus.MustNewConstMetric(m.desc, m.kind, m.of(&s))
 	}
-	ch <- prometheus.MustNewConstSummary(flushSecondsDesc, uint64(s.store.Flushes), float64(s.store.FlushNanos)/1e9, nil)
+	ch <- s.flushSeconds()
 	count := func(desc *prometheus.Desc, value int64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(value), labels...)
 	}

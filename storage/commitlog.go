@@ -56,6 +56,7 @@ type logCounters struct {
 	appendInline, appendQueued, appendExpired         atomic.Int64
 	flushes, flushErrors, flushNanos                  atomic.Int64
 	filesRolled                                       atomic.Int64
+	flushTimes                                        flushTimes
 }
 
 func (c *logCounters) count(puts []*PutMessage, now int64) {
@@ -391,6 +392,7 @@ func (l *CommitLog) flush(leastPages int) (progressed bool, err error) {
 	case progressed:
 		l.counters.flushes.Add(1)
 		l.counters.flushNanos.Add(int64(took))
+		l.counters.flushTimes.add(took)
 	}
 	if took > slowDisk {
 		l.logger.Warn("slow flush", "offset", l.queue.flushedWhere.Load(), "took", took)
