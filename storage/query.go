@@ -18,6 +18,11 @@ var ErrNoMessage = errors.New("storage: no message there")
 // LookMessageByOffset borrows the one record that starts at offset, after checking that one does.
 // Source: DefaultMessageStore#lookMessageByOffset, which believes the offset.
 func (s *MessageStore) LookMessageByOffset(offset PhyOffset) (sel SelectMappedBufferResult, err error) {
+	defer func() {
+		if errors.Is(err, ErrFault) {
+			s.log.latch(err)
+		}
+	}()
 	defer restoreFaults(debug.SetPanicOnFault(true))
 	defer catchFault(&err)
 	var d dispatchRequest
@@ -70,7 +75,12 @@ func (s *MessageStore) MessageStoreTime(topic string, queueID int32, offset Queu
 // unitTime is the store time of a queue's message.
 func (s *MessageStore) unitTime(q *ConsumeQueue, offset QueueOffset) (ms int64, ok bool) {
 	var fault error
-	defer func() { ok = ok && fault == nil }()
+	defer func() {
+		if fault != nil {
+			ok = false
+			s.log.latch(fault)
+		}
+	}()
 	defer restoreFaults(debug.SetPanicOnFault(true))
 	defer catchFault(&fault)
 	u, ok := q.unitAt(offset)
@@ -86,6 +96,7 @@ func (s *MessageStore) EarliestMessageTime() (ms int64) {
 	defer func() {
 		if fault != nil {
 			ms = -1
+			s.log.latch(fault)
 		}
 	}()
 	defer restoreFaults(debug.SetPanicOnFault(true))
