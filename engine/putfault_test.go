@@ -199,7 +199,7 @@ func TestHeldUpAppendIsBusy(t *testing.T) {
 				if resp.Code == remoting.Success {
 					continue
 				}
-				wantRemark(t, "held up", resp, remoting.SystemBusy, "broker busy, start flow control for a while")
+				wantRemark(t, "held up", resp, remoting.SystemBusy, " busy, start flow control for a while")
 				stage, _, _ := strings.Cut(string(resp.Remark), "]")
 				stages[stage]++
 				if stage == "[TIMEOUT_CLEAN_QUEUE" {
@@ -209,7 +209,7 @@ func TestHeldUpAppendIsBusy(t *testing.T) {
 			}
 		}
 	}
-	if stages["[TIMEOUT_CLEAN_QUEUE"] == 0 || stages["[PC_SYNCHRONIZED"] == 0 {
+	if stages["[TIMEOUT_CLEAN_QUEUE"] == 0 || stages["[REJECTREQUEST"]+stages["[PC_SYNCHRONIZED"] == 0 {
 		t.Errorf("stages named: %v", stages)
 	}
 	release.Do(func() { close(hang) })

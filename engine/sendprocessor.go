@@ -140,7 +140,7 @@ func (p *SendMessageProcessor) flush(t *sendTurn) {
 func (p *SendMessageProcessor) accept(req *reactor.Request, t *sendTurn) {
 	if !t.admitted {
 		if status, cause := p.b.store.PutDenied(); status == storage.OSPageCacheBusy || status == storage.QueueFull {
-			p.answer(req.ReplyTo(), busy(status, cause))
+			p.answer(req.ReplyTo(), rejected(status, cause))
 			return
 		}
 		t.admitted = true
@@ -637,6 +637,14 @@ func busy(status storage.PutMessageStatus, cause error) *refusal {
 		return refuse(remoting.SystemBusy, "%s%s", remarkOverload, because(cause))
 	}
 	return refuse(remoting.SystemBusy, "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while%s", because(cause))
+}
+
+// rejected is the answer at the door. Source: SendMessageProcessor#rejectRequest.
+func rejected(status storage.PutMessageStatus, cause error) *refusal {
+	if status == storage.OSPageCacheBusy {
+		return refuse(remoting.SystemBusy, "%s%s", remarkReject, because(cause))
+	}
+	return busy(status, cause)
 }
 
 func because(cause error) string {
