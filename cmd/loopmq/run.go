@@ -3,7 +3,9 @@
 package main
 
 import (
+	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -46,6 +48,9 @@ over all of that.`,
 			logger, err := log.logger()
 			if err != nil {
 				return err
+			}
+			if ip, err := netip.ParseAddr(address); err == nil && ip.IsUnspecified() {
+				return fmt.Errorf("-a %s: want one address of this host, which clients can be told", address)
 			}
 			dir, err := filepath.Abs(data)
 			if err != nil {
