@@ -152,16 +152,6 @@ func (c *rawClient) write(cmds ...*remoting.Command) error {
 	return err
 }
 
-// raw writes bytes as they are.
-func (c *rawClient) raw(b []byte) {
-	c.t.Helper()
-	c.writeMu.Lock()
-	defer c.writeMu.Unlock()
-	if _, err := c.conn.Write(b); err != nil {
-		c.t.Fatalf("write: %v", err)
-	}
-}
-
 // start sends the commands in one write; each channel gets the answer, or is closed when the connection ends first.
 func (c *rawClient) start(cmds ...*remoting.Command) []chan *remoting.Command {
 	chans := make([]chan *remoting.Command, len(cmds))

@@ -26,7 +26,6 @@ import (
 type sendLoad struct {
 	addr                        string
 	conns, window, n, body, per int // per: messages of a batch, 1 for single sends
-	sync                        bool
 }
 
 func (l *sendLoad) frame() []byte {
