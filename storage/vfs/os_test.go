@@ -5,8 +5,10 @@ package vfs
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -246,6 +248,38 @@ func TestLockOnce(t *testing.T) {
 	if err := again.Close(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// lockChildEnv makes the test binary a process that tries for the lock it names.
+const lockChildEnv = "LOOPMQ_LOCK_CHILD"
+
+// TestLockExcludesOtherProcesses wants the process in the way named.
+func TestLockExcludesOtherProcesses(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	held, err := OS{}.Lock(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	child := exec.Command(os.Args[0], "-test.run=^TestLockChild$", "-test.count=1", "-test.v")
+	child.Env = append(os.Environ(), lockChildEnv+"="+path)
+	out, err := child.CombinedOutput()
+	if want := fmt.Sprintf("%v: pid %d", ErrLocked, os.Getpid()); err != nil || !strings.Contains(string(out), want) {
+		t.Fatalf("%v; want %q in\n%s", err, want, out)
+	}
+}
+
+// TestLockChild is the other process of TestLockExcludesOtherProcesses.
+func TestLockChild(t *testing.T) {
+	path := os.Getenv(lockChildEnv)
+	if path == "" {
+		return
+	}
+	_, err := OS{}.Lock(path)
+	if !errors.Is(err, ErrLocked) {
+		t.Fatalf("lock of another process: %v", err)
+	}
+	t.Log(err)
 }
 
 func TestUsage(t *testing.T) {
