@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"loopmq/ha"
 	"loopmq/storage"
 )
 
@@ -41,12 +42,10 @@ type Config struct {
 	RegionID                    string // regionId, DefaultRegion
 	TraceOn                     bool   // traceOn, true
 
-	RejectTransactionMessage        bool  // rejectTransactionMessage, false (half messages are refused anyway until transactions exist)
 	SlaveReadEnable                 bool  // slaveReadEnable, false
 	LongPollingEnable               bool  // longPollingEnable, true
 	ShortPollingTimeMills           int64 // shortPollingTimeMills, 1,000
 	NotifyConsumerIdsChangedEnable  bool  // notifyConsumerIdsChangedEnable, true
-	EnablePropertyFilter            bool  // enablePropertyFilter, false
 	LitePullMessageEnable           bool  // litePullMessageEnable, true
 	StartAcceptSendRequestTimeStamp int64 // startAcceptSendRequestTimeStamp, 0
 
@@ -64,8 +63,20 @@ type Config struct {
 	ServerChannelMaxIdleTimeSeconds int // serverChannelMaxIdleTimeSeconds, 120
 	ServerLoops                     int // ours: serverLoops; serverSelectorThreads is named as having no effect
 
-	AdminAddr      string // ours: adminAddr, 127.0.0.1:10990, "" = off: pprof, /livez, /readyz, /metrics
-	InSyncReplicas int    // inSyncReplicas, 1
+	AdminAddr string // ours: adminAddr, 127.0.0.1:10990, "" = off: pprof, /livez, /readyz, /metrics
+
+	HAMasterAddress           string // haMasterAddress, ""; of 6 characters or more it is used, else the name server's word
+	MasterAddr                string // ours: masterAddr, "": the master's client port, for slaves that no name server tells
+	HABindAddress             string // ours: haBindAddress, "": bindAddress
+	HAAllowList               string // ours: haAllowList, "": everybody; addresses and prefixes separated by commas
+	HASendHeartbeatInterval   int64  // haSendHeartbeatInterval, 5,000
+	HAHousekeepingInterval    int64  // haHousekeepingInterval, 20,000
+	HATransferBatchSize       int    // haTransferBatchSize, 32 KiB
+	HASlaveFallbehindMax      int64  // haSlaveFallbehindMax (5.x: haMaxGapNotInSync), 256 MiB
+	HAFlowControlEnable       bool   // haFlowControlEnable, false
+	MaxHATransferByteInSecond int64  // maxHaTransferByteInSecond, 100 MiB, for each slave
+	HARetainedMax             int64  // ours: haRetainedMax, 32 GiB
+	InSyncReplicas            int    // inSyncReplicas, 1
 
 	// ConfigBlackList names keys that UPDATE_BROKER_CONFIG must not change (configBlackList).
 	ConfigBlackList string
@@ -120,8 +131,16 @@ func DefaultConfig() Config {
 		ServerChannelMaxIdleTimeSeconds: 120,
 		ServerLoops:                     max(1, processors/2),
 
-		AdminAddr:       DefaultAdminAddr,
-		InSyncReplicas:  1,
+		AdminAddr: DefaultAdminAddr,
+
+		HASendHeartbeatInterval:   5_000,
+		HAHousekeepingInterval:    20_000,
+		HATransferBatchSize:       32 << 10,
+		HASlaveFallbehindMax:      256 << 20,
+		MaxHATransferByteInSecond: 100 << 20,
+		HARetainedMax:             32 << 30,
+		InSyncReplicas:            1,
+
 		ConfigBlackList: "configBlackList;brokerConfigPath",
 	}
 	if home, err := os.UserHomeDir(); err == nil {
@@ -159,6 +178,11 @@ func (c *Config) EnsureDefaults() {
 	fill(&c.AdminQueueCapacity, d.AdminQueueCapacity)
 	fill(&c.ServerChannelMaxIdleTimeSeconds, d.ServerChannelMaxIdleTimeSeconds)
 	fill(&c.ServerLoops, d.ServerLoops)
+	fill(&c.HASendHeartbeatInterval, d.HASendHeartbeatInterval)
+	fill(&c.HAHousekeepingInterval, d.HAHousekeepingInterval)
+	fill(&c.HATransferBatchSize, d.HATransferBatchSize)
+	fill(&c.HASlaveFallbehindMax, d.HASlaveFallbehindMax)
+	fill(&c.MaxHATransferByteInSecond, d.MaxHATransferByteInSecond)
 	fill(&c.InSyncReplicas, d.InSyncReplicas)
 	fill(&c.Store.StorePathRootDir, d.Store.StorePathRootDir)
 
@@ -221,6 +245,25 @@ func (c *Config) Validate() error {
 		reject("adminAddr", strconv.Quote(c.AdminAddr), "host:port, or nothing to switch it off")
 	}
 
+	if len(c.HAMasterAddress) >= haMasterAddressMin && !validHostPort(c.HAMasterAddress) {
+		reject("haMasterAddress", strconv.Quote(c.HAMasterAddress), "host:port of the master's port for slaves, or nothing to ask the name server")
+	}
+	if c.MasterAddr != "" && !validHostPort(c.MasterAddr) {
+		reject("masterAddr", strconv.Quote(c.MasterAddr), "host:port of the master's port for clients, or nothing to ask the name server")
+	}
+	if c.HABindAddress != "" {
+		address("haBindAddress", c.HABindAddress)
+	}
+	if _, err := ha.ParseAllowList(c.HAAllowList); err != nil {
+		reject("haAllowList", strconv.Quote(c.HAAllowList), "addresses and prefixes such as 10.0.0.0/8 separated by commas: "+err.Error())
+	}
+	between("haSendHeartbeatInterval", c.HASendHeartbeatInterval, 1, dayMillis)
+	between("haHousekeepingInterval", c.HAHousekeepingInterval, 1, dayMillis)
+	between("haTransferBatchSize", int64(c.HATransferBatchSize), 1, ha.TransferBatchSizeMax)
+	between("haSlaveFallbehindMax", c.HASlaveFallbehindMax, 1, 1<<62)
+	between("maxHaTransferByteInSecond", c.MaxHATransferByteInSecond, 1<<10, 1<<62)
+	between("haRetainedMax", c.HARetainedMax, 0, 1<<62)
+
 	if c.BrokerPermission&^(PermRead|PermWrite|PermInherit) != 0 {
 		reject("brokerPermission", c.BrokerPermission, "a sum of 4 (read), 2 (write) and 1 (inherit)")
 	}
@@ -250,8 +293,10 @@ func (c *Config) Validate() error {
 
 const (
 	nameLengthMax = 127
-	listenPortMin = 3 // listenPort-2 is served too
-	dayMillis     = 24 * 3_600_000
+	// haMasterAddressMin is from how many characters on haMasterAddress counts as set. Source: BrokerController#initialize.
+	haMasterAddressMin = 6
+	listenPortMin      = 3 // listenPort-2 is served too
+	dayMillis          = 24 * 3_600_000
 )
 
 func validHostName(text string) bool {

@@ -179,7 +179,7 @@ func (b *BrokerController) UpdateConfigProperties(text string) error {
 			return err
 		}
 	}
-	b.config.Store(next)
+	b.useConfig(next)
 	if b.outer != nil {
 		b.tellNameServers(before, next)
 	}

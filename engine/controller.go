@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"loopmq/ha"
 	"loopmq/reactor"
 	"loopmq/reactor/remoting"
 	"loopmq/storage"
@@ -27,9 +28,10 @@ type Options struct {
 
 // BrokerController wires the broker and owns its life cycle: New, Start, Shutdown, each once.
 type BrokerController struct {
-	config atomic.Pointer[Config]
-	logger *slog.Logger
-	fs     vfs.FS
+	config   atomic.Pointer[Config]
+	haConfig atomic.Pointer[ha.Config] // replication's part of config
+	logger   *slog.Logger
+	fs       vfs.FS
 
 	store  *storage.MessageStore
 	server *reactor.RemotingServer
@@ -53,7 +55,9 @@ type BrokerController struct {
 
 	// storeHost is the address that stored records carry, brokerIP1:listenPort; set when the port is bound.
 	storeHost atomic.Pointer[netip.AddrPort]
-	// replicas answers sends that must wait for a slave; nil until replication runs.
+	ha        *ha.HAService
+	haClient  *ha.HAClient // nil unless this is a slave
+	// replicas answers sends that must wait for a slave; ha unless a test has its own.
 	replicas replicaWaiter
 
 	life lifecycle
@@ -72,7 +76,7 @@ func New(cfg Config, opts Options) (*BrokerController, error) {
 	if b.fs == nil {
 		b.fs = vfs.OS{}
 	}
-	b.config.Store(&cfg)
+	b.useConfig(&cfg)
 	b.life.init()
 	return b, nil
 }
@@ -110,8 +114,10 @@ func (b *BrokerController) openStore() (err error) {
 	b.hold = newPullRequestHoldService(b)
 	b.store, err = storage.Open(b.Config().Store, storage.Options{
 		FS: b.fs, Logger: b.logger,
+		MinRetained: func() (storage.PhyOffset, bool) { return b.ha.MinRetained() },
 		Listener: storage.EventListener{
 			MessageArriving: b.hold.Arrival,
+			Readable:        func(end storage.PhyOffset) { b.ha.Readable(end) },
 			ReadOnly: func(cause error) {
 				b.logger.Error("the store is read-only from now on: sends are refused until the broker is restarted on a healthy disk", "cause", cause)
 			},
@@ -272,6 +278,7 @@ type lifecycle struct {
 	// What Start has begun. Start and Shutdown are called one after the other.
 	started                                     bool
 	holdStarted, scheduleStarted, serverStarted bool
+	haStarted, haClientStarted                  bool
 	serving                                     atomic.Bool // the client port is open and requests are welcome
 
 	periodic     sync.WaitGroup

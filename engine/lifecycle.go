@@ -6,9 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
-	"strconv"
 	"time"
 
 	"loopmq/reactor/remoting"
@@ -31,7 +29,7 @@ const (
 )
 
 // Start brings the broker up: descriptors, then what is on disk (locked, loaded, recovered), then the store's services,
-// then the client port, then the name servers. It returns when clients are served. After an error everything that had
+// then replication, then the client port, then the name servers. It returns when clients are served. After an error everything that had
 // begun is stopped again.
 func (b *BrokerController) Start(ctx context.Context) (err error) {
 	if b.life.started {
@@ -44,7 +42,7 @@ func (b *BrokerController) Start(ctx context.Context) (err error) {
 		}
 	}()
 	sayStart(b.logger, b.fs, b.Config())
-	steps := []func() error{b.openStore, b.loadTables, b.startStore, b.startServer, b.startOuter}
+	steps := []func() error{b.openStore, b.loadTables, b.startStore, b.startReplication, b.startServer, b.startOuter}
 	for _, step := range steps {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -75,6 +73,9 @@ func (b *BrokerController) startStore() (err error) {
 	if err != nil {
 		return err
 	}
+	if err := b.newReplication(); err != nil {
+		return err
+	}
 	b.startLanes()
 	return b.store.Start()
 }
@@ -100,16 +101,12 @@ func (b *BrokerController) startServer() error {
 	b.life.serverStarted = true
 	b.storeHost.Store(new(netip.AddrPortFrom(host, b.server.Addr().Port())))
 	b.life.serving.Store(true)
-	go b.watchServer()
+	go b.watch("client port", b.server.Done(), b.server.Err)
 	return nil
 }
 
 func (b *BrokerController) startOuter() error {
-	cfg := b.Config()
-	b.outer.Start(outerIdentity{
-		addr:         b.BrokerAddr(),
-		haServerAddr: net.JoinHostPort(cfg.BrokerIP2, strconv.Itoa(cfg.HAListenPort)),
-	})
+	b.outer.Start(outerIdentity{addr: b.BrokerAddr(), haServerAddr: b.haServerAddr()})
 	return nil
 }
 
@@ -127,14 +124,14 @@ func (b *BrokerController) startPeriodic() {
 	})
 }
 
-// watchServer makes an event loop engine that ended unasked the end of the broker: a port that nobody serves must not
-// look alive.
-func (b *BrokerController) watchServer() {
-	<-b.server.Done()
-	if err := b.server.Err(); err != nil {
+// watch makes an event loop engine that ended unasked the end of the broker: a port that nobody serves must not look
+// alive.
+func (b *BrokerController) watch(what string, done <-chan struct{}, cause func() error) {
+	<-done
+	if err := cause(); err != nil {
 		b.life.serving.Store(false)
-		b.logger.Error("the client port ended unasked", "err", err)
-		b.life.finish(fmt.Errorf("client port: %w", err))
+		b.logger.Error("the "+what+" ended unasked", "err", err)
+		b.life.finish(fmt.Errorf("%s: %w", what, err))
 	}
 }
 
@@ -173,6 +170,7 @@ func (b *BrokerController) shutdown(deadline time.Time) error {
 	if b.life.serverStarted {
 		b.server.RefuseNew(remoting.ServiceNotAvailable, remarkShuttingDown)
 	}
+	b.stopFollowing()
 	var scheduleErr error
 	if b.life.scheduleStarted {
 		scheduleErr = b.schedule.Stop()
@@ -181,6 +179,7 @@ func (b *BrokerController) shutdown(deadline time.Time) error {
 		share := time.Until(deadline) / serverStopShare
 		b.drain(deadline.Add(-share))
 	}
+	b.stopReplication()
 	if b.life.holdStarted {
 		b.hold.Stop()
 	}
@@ -213,12 +212,16 @@ func (b *BrokerController) closeFiles(deadline time.Time) error {
 }
 
 // drain waits until nothing that was accepted is under way: first what the workers have, which may put messages, then
-// the store's puts and their flushes. What the store still has at the deadline is answered SERVICE_NOT_AVAILABLE.
+// the store's puts and their flushes, then the slaves that are not far behind. What the store still has at the deadline
+// is answered SERVICE_NOT_AVAILABLE.
 func (b *BrokerController) drain(deadline time.Time) {
 	for time.Now().Before(deadline) && !b.idle() {
 		time.Sleep(drainPoll)
 	}
 	b.store.Drain(deadline)
+	for time.Now().Before(deadline) && !b.ha.Idle() {
+		time.Sleep(drainPoll)
+	}
 }
 
 func (b *BrokerController) idle() bool {

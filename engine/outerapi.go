@@ -56,8 +56,10 @@ type BrokerOuterAPI struct {
 	topics func() (map[string]*TopicConfig, DataVersion)
 	// orderTopics, if set, is given the topics that the name servers hold for order topics.
 	orderTopics func(topics []string)
-	client      *reactor.RemotingClient
-	master      atomic.Pointer[masterInfo]
+	// masterChanged, if set, is told when Master has another answer.
+	masterChanged func()
+	client        *reactor.RemotingClient
+	master        atomic.Pointer[masterInfo]
 
 	mu       sync.Mutex // guards the fields below
 	identity outerIdentity
@@ -450,7 +452,10 @@ func (l *nameServerLink) register(ctx context.Context, body registerBody) error 
 // took uses what an answer to a registration brings.
 func (o *BrokerOuterAPI) took(resp *remoting.Command) {
 	if master := resp.Ext.String("masterAddr"); master != "" {
-		o.master.Store(&masterInfo{addr: master, haServerAddr: resp.Ext.String("haServerAddr")})
+		told := masterInfo{addr: master, haServerAddr: resp.Ext.String("haServerAddr")}
+		if before := o.master.Swap(&told); (before == nil || *before != told) && o.masterChanged != nil {
+			o.masterChanged()
+		}
 	}
 	if o.orderTopics == nil || len(resp.Body) == 0 {
 		return

@@ -16,13 +16,6 @@ type replicaWaiter interface {
 	SubmitReplicaRequest(end storage.PhyOffset, deadline time.Time, done func(storage.PutMessageStatus))
 }
 
-// noSlaves is the replicaWaiter of a node to which no slave can connect.
-type noSlaves struct{}
-
-func (noSlaves) SubmitReplicaRequest(_ storage.PhyOffset, _ time.Time, done func(storage.PutMessageStatus)) {
-	done(storage.SlaveNotAvailable)
-}
-
 // putRequest is one put and what it waits for: the append, then the disk and a slave, side by side. done runs once, on
 // whoever brings the last outcome, and must not block. Makers pool these; the callbacks are made once, by bind.
 type putRequest struct {
@@ -78,7 +71,7 @@ func (r *putRequest) appended(_ *storage.PutMessage, status storage.PutMessageSt
 		b.store.SubmitFlushRequest(end, now.Add(time.Duration(cfg.SyncFlushTimeout)*time.Millisecond), onFlushed)
 	}
 	if replica {
-		b.replicaWaiter().SubmitReplicaRequest(end, now.Add(time.Duration(cfg.SlaveTimeout)*time.Millisecond), onReplicated)
+		b.replicas.SubmitReplicaRequest(end, now.Add(time.Duration(cfg.SlaveTimeout)*time.Millisecond), onReplicated)
 	}
 }
 
@@ -107,11 +100,4 @@ func combine(flushed, replicated storage.PutMessageStatus) storage.PutMessageSta
 func (r *putRequest) waits(cfg *storage.Config, waitStoreMsgOK bool) {
 	r.waitFlush = waitStoreMsgOK && cfg.FlushDiskType == storage.SyncFlush
 	r.waitReplica = waitStoreMsgOK && cfg.Role == storage.SyncMaster
-}
-
-func (b *BrokerController) replicaWaiter() replicaWaiter {
-	if b.replicas == nil {
-		return noSlaves{}
-	}
-	return b.replicas
 }

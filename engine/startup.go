@@ -69,20 +69,21 @@ func sayStart(logger *slog.Logger, fsys vfs.FS, cfg *Config) {
 	sayDisk(logger, fsys, &cfg.Store)
 	sayMemory(logger)
 	logger.Info("an OK survives " + survives(&cfg.Store) + " (a message sent with WAIT=false waits for neither disk nor slave)")
-	if cfg.Store.Role == storage.SyncMaster {
-		logger.Info("SYNC_MASTER waits for slaves before it answers 0: one when inSyncReplicas is 1 or unset, as in RocketMQ 4.9; from 2 on the master counts as one of them",
-			"inSyncReplicas", cfg.InSyncReplicas)
-	}
-	sayReplication(logger, cfg.Store.Role)
+	sayReplication(logger, cfg)
 }
 
-// sayReplication tells what a role means while nothing replicates.
-func sayReplication(logger *slog.Logger, role storage.Role) {
-	switch role {
+// sayReplication tells what a role means.
+func sayReplication(logger *slog.Logger, cfg *Config) {
+	switch cfg.Store.Role {
 	case storage.SyncMaster:
-		logger.Warn("this version does not replicate: every send is stored and answered SLAVE_NOT_AVAILABLE; ASYNC_MASTER answers OK")
+		logger.Info("SYNC_MASTER waits for slaves before it answers 0: one when inSyncReplicas is 1 or unset, as in RocketMQ 4.9; from 2 on the master counts as one of them. Without them a send is stored and answered SLAVE_NOT_AVAILABLE",
+			"inSyncReplicas", cfg.InSyncReplicas, "slaveTimeout_ms", cfg.Store.SlaveTimeout)
 	case storage.Slave:
-		logger.Warn("this version does not replicate: a slave serves what its store holds and gets nothing new")
+		from := cfg.HAMasterAddress
+		if len(from) < haMasterAddressMin {
+			from = "as the name server tells"
+		}
+		logger.Info("SLAVE follows a master and serves consumers; it takes no sends", "haMasterAddress", from)
 	}
 }
 

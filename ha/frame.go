@@ -19,6 +19,8 @@ const (
 	readBufferMax = 4 << 20
 	// frameBodyMax: a larger frame could never be whole in a slave's buffer, RocketMQ's included.
 	frameBodyMax = readBufferMax - frameHeaderSize
+	// TransferBatchSizeMax bounds haTransferBatchSize.
+	TransferBatchSizeMax = frameBodyMax
 	// handshakeBodyMax bounds the body of a handshake message.
 	handshakeBodyMax = 4 << 10
 )

@@ -4,6 +4,7 @@ package ha
 
 import (
 	"log/slog"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -182,7 +183,8 @@ func (s *HAService) onTick() {
 	}
 }
 
-// MinRetained is the lowest offset that a connected slave still needs; false when there is none.
+// MinRetained is the lowest offset that a slave still needs that is connected and not refused, but no lower than
+// haRetainedMax below the end; false when there is none.
 func (s *HAService) MinRetained() (storage.PhyOffset, bool) {
 	lowest, found := storage.PhyOffset(0), false
 	for _, c := range *s.connections.Load() {
@@ -190,5 +192,30 @@ func (s *HAService) MinRetained() (storage.PhyOffset, bool) {
 			lowest, found = ack, true
 		}
 	}
-	return lowest, found
+	return max(lowest, s.store.MaxPhyOffset()-storage.PhyOffset(s.config().HaRetainedMax)), found
+}
+
+// Addr is the bound address.
+func (s *HAService) Addr() netip.AddrPort { return s.server.Addr(0) }
+
+// Done is closed when the HA port is no longer served; Err says why, nil after Stop.
+func (s *HAService) Done() <-chan struct{} { return s.server.Done() }
+
+// Err is valid once Done is closed.
+func (s *HAService) Err() error { return s.server.Err() }
+
+// Idle says that no send waits and that every slave that keeps up has everything: a stop then leaves nothing behind that
+// a moment would have brought over.
+func (s *HAService) Idle() bool {
+	if s.transfer.waiting.Load() > 0 {
+		return false
+	}
+	end, now, cfg := s.store.MaxPhyOffset(), time.Now(), s.config()
+	for _, c := range *s.connections.Load() {
+		ack := c.ackOffset()
+		if ack >= 0 && ack < end && int64(end-ack) < cfg.HaSlaveFallbehindMax && !c.stalled(now, cfg.SlaveTimeout) {
+			return false
+		}
+	}
+	return true
 }

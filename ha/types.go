@@ -41,6 +41,7 @@ type Config struct {
 	SlaveTimeout              time.Duration  // slaveTimeout, 3 s
 	HaFlowControlEnable       bool           // haFlowControlEnable, false
 	MaxHaTransferByteInSecond int64          // maxHaTransferByteInSecond, 100 MiB, for each slave
+	HaRetainedMax             int64          // ours: haRetainedMax, log kept for connected slaves, from the end
 	HaAllowList               []netip.Prefix // ours: haAllowList, CIDRs that may connect; empty: all
 	MappedFileSizeCommitLog   int64
 }
