@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"runtime/debug"
 	"sort"
 	"sync"
@@ -20,6 +21,9 @@ const (
 	// blankUnitSize marks the units in front of the first one of a queue that starts in the middle of a file.
 	// Source: ConsumeQueue#fillPreBlank.
 	blankUnitSize = 0x7FFFFFFF
+
+	// queueOffsetMax keeps byte positions in a queue, with a file behind them, inside 63 bits.
+	queueOffsetMax = (math.MaxInt64 - math.MaxInt32) / consumeQueueUnitSize
 
 	// sampleInterval is how many units apart the in-memory samples of a queue lie; at samplesMax every other one goes.
 	sampleInterval = 256
@@ -115,6 +119,9 @@ func (q *ConsumeQueue) bounds() (min, max QueueOffset) {
 
 // selectUnits borrows the units from offset to the end of its file. Source: ConsumeQueue#getIndexBuffer.
 func (q *ConsumeQueue) selectUnits(offset QueueOffset) (SelectMappedBufferResult, bool) {
+	if offset < 0 || offset > queueOffsetMax {
+		return SelectMappedBufferResult{}, false
+	}
 	at := int64(offset) * consumeQueueUnitSize
 	f := q.files.find(at)
 	if f == nil {

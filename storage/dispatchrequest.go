@@ -75,6 +75,9 @@ func checkMessage(b []byte, offset PhyOffset, room int64, checkCRC bool, levels 
 	if d.offset() != offset {
 		return size, recordBad, fmt.Errorf("%w: it says it lies at %d", message.ErrMalformed, d.PhysicalOffset)
 	}
+	if d.QueueOffset < 0 || d.QueueOffset > queueOffsetMax {
+		return size, recordBad, fmt.Errorf("%w: queue offset %d", message.ErrMalformed, d.QueueOffset)
+	}
 	if checkCRC {
 		if err := message.CheckCRC(&d.Record); err != nil {
 			return size, recordBad, err
