@@ -415,7 +415,11 @@ func FuzzRecover(f *testing.F) {
 			t.Fatal(err)
 		}
 		s.settled()
-		s.pullAll("orders", 0)
+		for at, next, _ := s.QueueOffsets("orders", 0); at < next; {
+			r := s.GetMessage("orders", 0, at, 32, nil, nil)
+			at = r.NextBeginOffset
+			r.Release()
+		}
 		end := s.MaxPhyOffset()
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
