@@ -37,8 +37,10 @@ func (p *peer) admin(t *testing.T, commands ...[]string) []string {
 // mqadmin of both versions against our broker and our name server: on an empty broker and on a used one, no command
 // shows a stack trace, and each shows what it is asked for.
 func TestAdminTool(t *testing.T) {
+	t.Parallel()
 	for _, version := range javaVersions {
 		t.Run(version, func(t *testing.T) {
+			t.Parallel()
 			p := fetchPeer(t, version)
 			ns := startOurNames(t)
 			b := startOurBroker(t, brokerConf(t.TempDir(), freePort(t), ns.addr))

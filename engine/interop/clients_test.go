@@ -16,8 +16,10 @@ const suiteLimit = 6 * time.Minute
 
 // What users do with the stock Java client, through our broker and our name server.
 func TestJavaClients(t *testing.T) {
+	t.Parallel()
 	for _, version := range javaVersions {
 		t.Run(version, func(t *testing.T) {
+			t.Parallel()
 			p := fetchPeer(t, version)
 			ns := startOurNames(t)
 			b := startOurBroker(t, clientConf(t, ns.addr))
@@ -29,8 +31,10 @@ func TestJavaClients(t *testing.T) {
 
 // The same through Java's name servers, so that what they keep of our registrations is what clients need.
 func TestOurBrokerAtJavaNames(t *testing.T) {
+	t.Parallel()
 	for _, version := range javaVersions {
 		t.Run(version, func(t *testing.T) {
+			t.Parallel()
 			p := fetchPeer(t, version)
 			ns := p.startNames(t)
 			b := startOurBroker(t, clientConf(t, ns.addr))
@@ -46,8 +50,10 @@ func TestOurBrokerAtJavaNames(t *testing.T) {
 
 // Java's brokers at our name server.
 func TestJavaBrokersAtOurNames(t *testing.T) {
+	t.Parallel()
 	for _, version := range javaVersions {
 		t.Run(version, func(t *testing.T) {
+			t.Parallel()
 			p := fetchPeer(t, version)
 			ns := startOurNames(t)
 			b := p.startBroker(t, clientConf(t, ns.addr))
@@ -61,8 +67,9 @@ func TestJavaBrokersAtOurNames(t *testing.T) {
 	}
 }
 
-// Each version's client works with the other version's idea of a cluster: both at once on one broker of ours.
+// What users do with the stock Go client, which has a module of its own.
 func TestGoClient(t *testing.T) {
+	t.Parallel()
 	ns := startOurNames(t)
 	b := startOurBroker(t, clientConf(t, ns.addr))
 	cmd := exec.Command("go", "test", "-count=1", "-v", "./...")

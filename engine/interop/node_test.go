@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -40,15 +41,24 @@ func TestMain(m *testing.M) {
 func freePort(t *testing.T) int {
 	t.Helper()
 	const lowest, highest = 12_000, 32_000
+	handedOut.Lock()
+	defer handedOut.Unlock()
 	for range 1000 {
-		port := lowest + rand.IntN(highest-lowest)
-		if canListen(port-2) && canListen(port) && canListen(port+1) {
+		port := lowest + rand.IntN((highest-lowest)/4)*4
+		if !handedOut.ports[port] && canListen(port-2) && canListen(port) && canListen(port+1) {
+			handedOut.ports[port] = true
 			return port
 		}
 	}
 	t.Fatal("no free ports")
 	return 0
 }
+
+// handedOut keeps tests that run at the same time apart.
+var handedOut = struct {
+	sync.Mutex
+	ports map[int]bool
+}{ports: make(map[int]bool)}
 
 func canListen(port int) bool {
 	l, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
@@ -102,7 +112,7 @@ func brokerConf(store string, port int, namesrv string, more ...string) map[stri
 		"storePathRootDir": store, "storePathCommitLog": filepath.Join(store, "commitlog"),
 		"mappedFileSizeCommitLog": "1048576", "mappedFileSizeConsumeQueue": "20000", "maxHashSlotNum": "5000", "maxIndexNum": "20000",
 		"flushDiskType": "ASYNC_FLUSH", "fileReservedTime": "72", "deleteWhen": "04", "enablePropertyFilter": "false",
-		"diskMaxUsedSpaceRatio": "95",
+		"diskMaxUsedSpaceRatio": "95", "waitTimeMillsInSendQueue": "10000",
 	}
 	for _, kv := range more {
 		key, value, _ := strings.Cut(kv, "=")

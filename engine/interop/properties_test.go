@@ -18,6 +18,7 @@ import (
 
 // Random properties texts mean the same to java.util.Properties and to us.
 func TestPropertiesAsJavaReadsThem(t *testing.T) {
+	t.Parallel()
 	p := fetchPeer(t, javaVersions[0])
 	rng := rand.New(rand.NewPCG(1, 1))
 	alphabet := []string{"a", "b", "=", ":", " ", "\t", "\f", "\\", "\\", "\n", "\n", "\r", "\r\n", "#", "!", "\\u00e9", "\\u4", "u", "n", "\\uD83D\\uDE00"}

@@ -23,9 +23,11 @@ const (
 // its offset, its place in the log and its content; committed offsets stay; delayed messages that were pending come,
 // once, under whoever holds the store by then. Between hands the broker stops in order, or is killed.
 func TestTakeover(t *testing.T) {
+	t.Parallel()
 	for _, version := range javaVersions {
 		for _, end := range []string{"stopped", "killed"} {
-			t.Run(version+"/"+end, func(t *testing.T) {
+			t.Run(version+"_"+end, func(t *testing.T) {
+				t.Parallel()
 				takeover(t, fetchPeer(t, version), end == "killed")
 			})
 		}
@@ -91,8 +93,10 @@ func takeover(t *testing.T, p *peer, killed bool) {
 
 // A store that a Java broker left with open half messages says so when we start on it: nothing here would ever end them.
 func TestOpenHalfMessagesAreNamed(t *testing.T) {
+	t.Parallel()
 	for _, version := range javaVersions {
 		t.Run(version, func(t *testing.T) {
+			t.Parallel()
 			p := fetchPeer(t, version)
 			ns := startOurNames(t)
 			conf := brokerConf(t.TempDir(), freePort(t), ns.addr)

@@ -180,6 +180,7 @@ func subscribe(t *testing.T, name, topic string, selector consumer.MessageSelect
 }
 
 func TestSendAndConsume(t *testing.T) {
+	t.Parallel()
 	topic := newTopic(t, "sync")
 	p := newProducer(t, "sync")
 	ctx := context.Background()
@@ -221,6 +222,7 @@ func TestSendAndConsume(t *testing.T) {
 }
 
 func TestTagsFilter(t *testing.T) {
+	t.Parallel()
 	topic := newTopic(t, "tags")
 	p := newProducer(t, "tags")
 	for i := range 60 {
@@ -241,6 +243,7 @@ func TestTagsFilter(t *testing.T) {
 }
 
 func TestDelay(t *testing.T) {
+	t.Parallel()
 	topic := newTopic(t, "delay")
 	p := newProducer(t, "delay")
 	var mu sync.Mutex
@@ -271,6 +274,7 @@ func TestDelay(t *testing.T) {
 }
 
 func TestRetry(t *testing.T) {
+	t.Parallel()
 	topic := newTopic(t, "retry")
 	p := newProducer(t, "retry")
 	var mu sync.Mutex
@@ -299,6 +303,7 @@ func TestRetry(t *testing.T) {
 }
 
 func TestOrderly(t *testing.T) {
+	t.Parallel()
 	topic := newTopic(t, "orderly")
 	p, err := rocketmq.NewProducer(producer.WithNameServer(nameServers), producer.WithGroupName("go_producer_orderly"), producer.WithInstanceName("orderly_p"),
 		producer.WithSendMsgTimeout(20*time.Second), producer.WithQueueSelector(producer.NewHashQueueSelector()))

@@ -134,10 +134,19 @@ public class Suite {
         return c;
     }
 
+    /** a busy broker takes nothing, and a route may be late: on a loaded machine both pass */
     static SendResult send(DefaultMQProducer p, Message m) throws Exception {
-        SendResult r = p.send(m);
-        check(r.getSendStatus() == SendStatus.SEND_OK, r);
-        return r;
+        for (int tries = 1; ; tries++) {
+            try {
+                SendResult r = p.send(m);
+                check(r.getSendStatus() == SendStatus.SEND_OK, r);
+                return r;
+            } catch (MQClientException e) {
+                boolean busy = e.getCause() instanceof MQBrokerException && ((MQBrokerException) e.getCause()).getResponseCode() == 2;
+                if (tries == 20 || !busy && !String.valueOf(e.getMessage()).contains("No route info")) throw e;
+                Thread.sleep(250);
+            }
+        }
     }
 
     static Message message(String topic, String tag, String key, String body) {
