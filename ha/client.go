@@ -134,9 +134,13 @@ func (c *HAClient) run(ctx context.Context) {
 	}
 }
 
+func (c *HAClient) newLink(addr string) *haLink {
+	return &haLink{client: c, addr: addr, buffer: newReadBuffer(), closed: make(chan struct{})}
+}
+
 // follow connects, and returns when the connection has ended.
 func (c *HAClient) follow(ctx context.Context, addr string) {
-	l := &haLink{client: c, addr: addr, buffer: newReadBuffer(), closed: make(chan struct{})}
+	l := c.newLink(addr)
 	if err := l.prepare(ctx); err != nil {
 		c.logger.Warn("cannot follow the master", "master", addr, "cause", err)
 		return

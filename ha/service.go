@@ -50,14 +50,10 @@ func NewHAService(opts Options) (*HAService, error) {
 
 // Start begins in RocketMQ's order: listener, then the waiting service. Source: HAService#start.
 func (s *HAService) Start() error {
-	cfg := s.config()
-	if cfg.Role != storage.Slave {
-		syncFrom, err := s.state.lead(cfg.Role == storage.SyncMaster, s.store.MaxPhyOffset())
-		if err != nil {
-			return err
-		}
-		s.syncFrom.Store(int64(syncFrom))
+	if err := s.lead(); err != nil {
+		return err
 	}
+	cfg := s.config()
 	s.server = reactor.NewServer(reactor.ServerConfig{
 		Addrs:    []string{cfg.Addr},
 		NumLoops: 1,
@@ -69,6 +65,21 @@ func (s *HAService) Start() error {
 	}
 	s.transfer.start()
 	s.helper.start()
+	return nil
+}
+
+// lead notes on disk, before anything is served, that what a master holds from now on is its own, and from where on it is
+// SYNC_MASTER.
+func (s *HAService) lead() error {
+	cfg := s.config()
+	if cfg.Role == storage.Slave {
+		return nil
+	}
+	syncFrom, err := s.state.lead(cfg.Role == storage.SyncMaster, s.store.MaxPhyOffset())
+	if err != nil {
+		return err
+	}
+	s.syncFrom.Store(int64(syncFrom))
 	return nil
 }
 
