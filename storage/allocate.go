@@ -117,7 +117,7 @@ func (s *AllocateMappedFileService) take(base int64) (*MappedFile, error) {
 	s.request(base)
 	var timeout <-chan time.Time
 	for {
-		f, err, changed := s.look(base)
+		f, changed, err := s.look(base)
 		if f != nil || err != nil {
 			return f, err
 		}
@@ -136,7 +136,7 @@ func (s *AllocateMappedFileService) take(base int64) (*MappedFile, error) {
 	}
 }
 
-func (s *AllocateMappedFileService) look(base int64) (f *MappedFile, err error, changed <-chan struct{}) {
+func (s *AllocateMappedFileService) look(base int64) (f *MappedFile, changed <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ready != nil && s.ready.base == base {
@@ -144,7 +144,7 @@ func (s *AllocateMappedFileService) look(base int64) (f *MappedFile, err error, 
 		s.setReadyLocked(nil)
 		return f, nil, nil
 	}
-	return nil, s.err, s.changed
+	return nil, s.changed, s.err
 }
 
 func (s *AllocateMappedFileService) run() {
