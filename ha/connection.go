@@ -19,9 +19,6 @@ const (
 	// refuseDelay is how long a refused slave is kept waiting before its connection closes: RocketMQ's 4.x slaves come
 	// back without a pause of their own, thousands of times a second.
 	refuseDelay = 5 * time.Second
-	// coldDistance is how far behind the end a frame must be to be brought in by the helper first, so that a slave in
-	// old files does not delay the acknowledgements of the others with its page faults.
-	coldDistance = 64 << 20
 )
 
 // connectionState is how far a slave's connection has got.
@@ -50,14 +47,17 @@ type slaveKey struct {
 type HAConnection struct {
 	service *HAService
 	conn    reactor.Conn
+	since   time.Time
 	tick    func() // onLoopTick, made once
 	pumped  func() // onLoopPump, made once
 
 	state          atomic.Int32
 	slaveAckOffset atomic.Int64 // -1 until the first report
-	ackedAt        atomic.Int64 // unix ns: when slaveAckOffset last moved, or last had nothing to move for
+	sentOffset     atomic.Int64 // end of what was sent, what the slave asked for while nothing was
+	movedAt        atomic.Int64 // unix ns: when slaveAckOffset last rose, or the first byte beyond it was sent
 	key            atomic.Pointer[slaveKey]
 	pumpPosted     atomic.Bool
+	warmEnd        atomic.Int64 // end of what the helper has brought in
 	transferred    atomic.Int64 // bytes, frames and headers
 	perSecond      atomic.Int64 // bytes sent in the last full second
 	refusal        atomic.Pointer[refuseMessage]
@@ -68,7 +68,7 @@ type HAConnection struct {
 	lastWriteTimestamp    time.Time
 	refusedAt             time.Time
 	flow                  flowMonitor
-	fetching              bool // the helper brings the next frame in
+	fetching              bool // the helper brings a part of the log in
 	header                [frameHeaderSize]byte
 	parts                 [2][]byte
 	handshake             *masterHandshake
@@ -76,11 +76,11 @@ type HAConnection struct {
 
 func newHAConnection(s *HAService, conn reactor.Conn, now time.Time) *HAConnection {
 	c := &HAConnection{
-		service: s, conn: conn, slaveRequestOffset: -1, nextTransferFromWhere: -1,
+		service: s, conn: conn, since: now, slaveRequestOffset: -1, nextTransferFromWhere: -1,
 		lastReadTimestamp: now, lastWriteTimestamp: now,
 	}
 	c.slaveAckOffset.Store(-1)
-	c.ackedAt.Store(now.UnixNano())
+	c.sentOffset.Store(-1)
 	c.key.Store(&slaveKey{addr: conn.RemoteAddr().Addr()})
 	c.tick, c.pumped = c.onLoopTick, c.onLoopPump
 	return c
@@ -91,11 +91,18 @@ func (c *HAConnection) ackOffset() storage.PhyOffset {
 	return storage.PhyOffset(c.slaveAckOffset.Load())
 }
 
+// slave tells two connections of one slave: a loopmq slave by its node id, RocketMQ's by the address without the port.
 func (c *HAConnection) slave() slaveKey { return *c.key.Load() }
 
-// stalled says that the slave has acknowledged nothing for a while although there was something. Any goroutine.
+// stalled says that the slave has acknowledged nothing for a while although it was sent something. Any goroutine.
 func (c *HAConnection) stalled(now time.Time, patience time.Duration) bool {
-	return c.service.store.MaxPhyOffset() > c.ackOffset() && now.UnixNano()-c.ackedAt.Load() > int64(patience)
+	return c.sentOffset.Load() > c.slaveAckOffset.Load() && now.UnixNano()-c.movedAt.Load() > int64(patience)
+}
+
+// inSync says that the slave is served, gets on, and is near end. Any goroutine.
+func (c *HAConnection) inSync(end storage.PhyOffset, now time.Time, cfg *Config) bool {
+	ack := c.ackOffset()
+	return ack >= 0 && int64(end-ack) < cfg.HaSlaveFallbehindMax && !c.stalled(now, cfg.SlaveTimeout)
 }
 
 // wakePump posts a pump unless one is on its way. The flag falls before the pump looks at the end of the log, so no
@@ -118,30 +125,25 @@ type masterHandler struct{ service *HAService }
 
 func (h *masterHandler) OnOpen(conn reactor.Conn) {
 	s := h.service
-	if !allowed(s.config().HaAllowList, conn.RemoteAddr().Addr()) {
-		s.logger.Warn("connection to the HA port refused: not in haAllowList", "slave", conn.RemoteAddr())
-		conn.Close()
-		return
-	}
-	c := newHAConnection(s, conn, time.Now())
+	now := time.Now()
+	c := newHAConnection(s, conn, now)
 	conn.SetContext(c)
 	s.add(c)
+	if !allowed(s.config().HaAllowList, conn.RemoteAddr().Addr()) {
+		c.refuse(now, refuseNotAllowed, "its address is not in haAllowList")
+		return
+	}
 	s.logger.Info("slave connected", "slave", conn.RemoteAddr())
 }
 
 func (h *masterHandler) OnTraffic(conn reactor.Conn) {
-	if c, ok := conn.Context().(*HAConnection); ok {
-		c.onTraffic(time.Now())
-	}
+	conn.Context().(*HAConnection).onTraffic(time.Now())
 }
 
 func (h *masterHandler) OnClose(conn reactor.Conn, err error) {
-	c, ok := conn.Context().(*HAConnection)
-	if !ok {
-		return
-	}
-	h.service.remove(c)
+	c := conn.Context().(*HAConnection)
 	c.slaveAckOffset.Store(-1)
+	h.service.remove(c)
 	h.service.logger.Info("slave gone", "slave", conn.RemoteAddr(), "cause", err)
 }
 
@@ -183,8 +185,7 @@ func (c *HAConnection) identify(now time.Time) bool {
 		c.state.Store(int32(stateHandshaking))
 		c.handshake.hello()
 	case first < 0:
-		c.service.logger.Warn("HA connection closed: no slave begins like this", "slave", c.conn.RemoteAddr(), "first", first)
-		c.conn.Close()
+		c.drop(fmt.Sprintf("no slave begins with %d", first))
 	default:
 		c.begin(storage.PhyOffset(first), false, now)
 	}
@@ -204,22 +205,33 @@ func (c *HAConnection) readReports(now time.Time) {
 	}
 	ack := storage.PhyOffset(binary.BigEndian.Uint64(b))
 	_, _ = c.conn.Discard(reportSize)
-	switch end := c.service.store.MaxPhyOffset(); {
-	case ack > end:
-		c.refuse(now, refuseAhead, fmt.Sprintf("the slave reports offset %d, beyond this log's end", ack))
-	case ack < 0 || ack < c.ackOffset() && c.slaveRequestOffset >= 1<<32 && ack < 1<<32:
-		c.refuse(now, refuseNotAllowed, fmt.Sprintf("the slave's reports fall from %d to %d: a slave in controller mode (enableControllerMode) speaks another protocol", c.ackOffset(), ack))
+	switch before := c.ackOffset(); {
+	case ack > c.nextTransferFromWhere:
+		c.refuse(now, refuseAhead, fmt.Sprintf("the slave reports offset %d and was sent the log up to %d only", ack, c.nextTransferFromWhere))
+	case ack < before:
+		c.refuse(now, refuseNotAllowed, fmt.Sprintf("the slave's reports fall from %d to %d%s", before, ack, controllerModeHint(before)))
 	default:
 		c.ack(ack, now)
 		c.pump(now)
 	}
 }
 
+// controllerModeHint reads an offset as the beginning of the handshake of a slave of 5.x in controller mode: state 1 in
+// the first four bytes, then two flags. Source: AutoSwitchHAClient#sendHandshakeHeader.
+func controllerModeHint(first storage.PhyOffset) string {
+	if first>>32 == 1 && first&^(1<<32|1<<16|1) == 0 {
+		return " (a slave in controller mode, enableControllerMode, begins like this: it speaks another protocol)"
+	}
+	return ""
+}
+
 // ack publishes what the slave holds.
 func (c *HAConnection) ack(offset storage.PhyOffset, now time.Time) {
-	if before := c.slaveAckOffset.Swap(int64(offset)); int64(offset) != before || offset == c.service.store.MaxPhyOffset() {
-		c.ackedAt.Store(now.UnixNano())
+	if c.slaveAckOffset.Swap(int64(offset)) == int64(offset) {
+		return
 	}
+	c.movedAt.Store(now.UnixNano())
+	c.service.publishAcked()
 	c.service.transfer.notifyTransferSome()
 }
 
@@ -236,13 +248,14 @@ func (c *HAConnection) begin(request storage.PhyOffset, compared bool, now time.
 	}
 	switch {
 	case request > end:
-		c.refuse(now, refuseAhead, fmt.Sprintf("the slave asks for offset %d, beyond this log's end", request))
+		c.refuse(now, refuseAhead, fmt.Sprintf("the slave asks for offset %d, beyond this log's end%s", request, controllerModeHint(request)))
 		return
 	case next < first:
 		c.refuse(now, refuseExpired, fmt.Sprintf("the slave asks for offset %d, which this log no longer has", request))
 		return
 	}
 	c.nextTransferFromWhere = next
+	c.sentOffset.Store(int64(request))
 	c.service.logger.Info("transfer begins", "slave", c.conn.RemoteAddr(), "asked", request, "from", next, "end", end)
 	c.state.Store(int32(stateTransfer))
 	c.ack(request, now)
@@ -254,13 +267,27 @@ func (c *HAConnection) refuse(now time.Time, reason refuseReason, text string) {
 	store := c.service.store
 	m := &refuseMessage{reason: reason, first: store.MinPhyOffset(), end: store.MaxPhyOffset(), text: text}
 	c.refusal.Store(m)
-	c.refusedAt = now
-	c.slaveAckOffset.Store(-1)
-	c.state.Store(int32(stateRefused))
+	c.endService(now)
+	c.service.refusals.Add(1)
 	c.service.logger.Error("slave refused: "+text, "slave", c.conn.RemoteAddr(), "first", m.first, "end", m.end)
 	if c.handshake != nil {
 		c.send(m.append(nil), now)
 	}
+}
+
+// endService leaves the connection open and silent: nothing of the slave counts any more.
+func (c *HAConnection) endService(now time.Time) {
+	c.refusedAt = now
+	c.state.Store(int32(stateRefused))
+	c.slaveAckOffset.Store(-1)
+	c.service.publishAcked()
+}
+
+// drop closes the connection; what still comes is not looked at.
+func (c *HAConnection) drop(why string) {
+	c.endService(time.Now())
+	c.service.logger.Warn("HA connection closed", "slave", c.conn.RemoteAddr(), "cause", why)
+	c.conn.Close()
 }
 
 func (c *HAConnection) send(b []byte, now time.Time) {
@@ -272,7 +299,7 @@ func (c *HAConnection) send(b []byte, now time.Time) {
 // pump sends frames while the socket takes them: the next only when it has taken the one before, so a slave that does
 // not read costs one frame of memory. Source: HAConnection.WriteSocketService#run, #transferData.
 func (c *HAConnection) pump(now time.Time) {
-	if connectionState(c.state.Load()) != stateTransfer || c.fetching {
+	if connectionState(c.state.Load()) != stateTransfer {
 		return
 	}
 	cfg := c.service.config()
@@ -284,7 +311,7 @@ func (c *HAConnection) pump(now time.Time) {
 		if allowance <= 0 {
 			return // the tick goes on in the next second
 		}
-		if c.cold() {
+		if c.cold(c.service.store.MaxPhyOffset()) {
 			return
 		}
 		sel, ok := c.service.store.Select(c.nextTransferFromWhere, min(cfg.HaTransferBatchSize, allowance))
@@ -294,37 +321,48 @@ func (c *HAConnection) pump(now time.Time) {
 			}
 			return
 		}
-		c.writeFrame(sel.Bytes(), now)
-		sel.Release()
+		if !c.transferData(sel, now) {
+			return
+		}
 	}
 	c.wakePump()
+}
+
+// transferData sends a piece of the log and gives it back. A page that the disk does not give ends the connection: gnet
+// may have been interrupted in the middle of a frame.
+func (c *HAConnection) transferData(sel storage.SelectMappedBufferResult, now time.Time) bool {
+	defer sel.Release()
+	faulted := false
+	func() {
+		defer catchFault(&faulted)
+		c.writeFrame(sel.Bytes(), now)
+	}()
+	if faulted {
+		c.service.logger.Error("the log cannot be read", "offset", c.sentOffset.Load())
+		c.drop("the log cannot be read")
+	}
+	return !faulted
 }
 
 // writeFrame sends one frame, a heartbeat with an empty body.
 func (c *HAConnection) writeFrame(body []byte, now time.Time) {
 	frameHeader{c.nextTransferFromWhere, int32(len(body))}.encode(&c.header)
 	c.parts[0], c.parts[1] = c.header[:], body
-	n := 2
-	if len(body) == 0 {
-		n = 1
+	n := 1
+	if len(body) > 0 {
+		n = 2
+		if c.slaveAckOffset.Load() == c.sentOffset.Load() {
+			c.movedAt.Store(now.UnixNano()) // from now on there is something to acknowledge
+		}
+		c.nextTransferFromWhere += storage.PhyOffset(len(body))
+		c.sentOffset.Store(int64(c.nextTransferFromWhere))
 	}
-	c.nextTransferFromWhere += storage.PhyOffset(len(body))
 	c.lastWriteTimestamp = now
 	sent := int64(frameHeaderSize + len(body))
 	c.transferred.Add(sent)
 	c.flow.count(sent)
 	_ = c.conn.Writev(c.parts[:n])
 	c.parts[1] = nil
-}
-
-// cold leaves a frame far behind the end to the helper, which comes back with a pump.
-func (c *HAConnection) cold() bool {
-	next := c.nextTransferFromWhere
-	if c.service.store.MaxPhyOffset()-next < coldDistance || c.service.helper.has(c, next) {
-		return false
-	}
-	c.fetching = c.service.helper.fetch(c, next)
-	return c.fetching
 }
 
 // onLoopTick is the safety net of the pump, the heartbeat and the housekeeping.
@@ -334,15 +372,13 @@ func (c *HAConnection) onLoopTick() {
 	c.perSecond.Store(c.flow.lastSecond(now))
 	switch state := connectionState(c.state.Load()); {
 	case c.conn.Closed():
-	case state == stateRefused && now.Sub(c.refusedAt) > refuseDelay:
-		c.conn.Close()
-	case now.Sub(c.lastReadTimestamp) > cfg.HaHousekeepingInterval:
-		c.service.logger.Warn("slave silent, connection closed", "slave", c.conn.RemoteAddr(), "for", now.Sub(c.lastReadTimestamp))
-		c.conn.Close()
-	case state == stateTransfer:
-		if c.ackOffset() == c.service.store.MaxPhyOffset() {
-			c.ackedAt.Store(now.UnixNano())
+	case state == stateRefused:
+		if now.Sub(c.refusedAt) > refuseDelay {
+			c.conn.Close()
 		}
+	case now.Sub(c.lastReadTimestamp) > cfg.HaHousekeepingInterval:
+		c.drop(fmt.Sprintf("silent for %v", now.Sub(c.lastReadTimestamp).Round(time.Millisecond)))
+	case state == stateTransfer:
 		c.pump(now)
 		if now.Sub(c.lastWriteTimestamp) > cfg.HaSendHeartbeatInterval && c.conn.OutboundBuffered() == 0 && !c.conn.Closed() {
 			c.writeFrame(nil, now)

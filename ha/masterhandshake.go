@@ -4,6 +4,7 @@ package ha
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"time"
 
@@ -12,8 +13,9 @@ import (
 
 // masterHandshake answers a loopmq slave's questions until it says where it begins. It belongs to the connection's loop.
 type masterHandshake struct {
-	c       *HAConnection
-	hashing bool // one question at a time: its answer is made off the loop
+	c          *HAConnection
+	introduced bool // the slave has said what it holds
+	hashing    bool // one question at a time: its answer is made off the loop
 }
 
 func newMasterHandshake(c *HAConnection) *masterHandshake { return &masterHandshake{c: c} }
@@ -45,8 +47,7 @@ func (h *masterHandshake) onTraffic(now time.Time) bool {
 	}
 	if first := int64(binary.BigEndian.Uint64(b)); !isHandshake(first) {
 		// Its patience ended before our hello came. There is no way around the comparison: it comes back, and waits.
-		c.service.logger.Warn("slave gave the handshake up, connection closed", "slave", c.conn.RemoteAddr(), "said", first)
-		c.conn.Close()
+		c.drop(fmt.Sprintf("the slave did not wait for the comparison of logs, it reports %d", first))
 		return false
 	}
 	if c.conn.InboundBuffered() < frameHeaderSize {
@@ -77,8 +78,7 @@ func (h *masterHandshake) onTraffic(now time.Time) bool {
 }
 
 func (h *masterHandshake) protocolError(err error) bool {
-	h.c.service.logger.Warn("HA connection closed", "slave", h.c.conn.RemoteAddr(), "cause", err)
-	h.c.conn.Close()
+	h.c.drop(err.Error())
 	return false
 }
 
@@ -89,12 +89,16 @@ func (h *masterHandshake) message(header frameHeader, body []byte, now time.Time
 		c.refuse(now, refuseVersion, fmt.Sprintf("handshake version %d is not known here, %d is", version, handshakeVersion))
 		return nil
 	}
+	if !h.introduced && kind != kindMine && kind != kindRefuse {
+		return fmt.Errorf("%w: handshake message %d before the slave said what it holds", ErrProtocol, kind)
+	}
 	switch kind {
 	case kindMine:
 		m, err := decodeMine(body)
 		if err != nil {
 			return err
 		}
+		h.introduced = true
 		c.key.Store(&slaveKey{node: m.node})
 		c.service.logger.Info("a loopmq slave compares logs", "slave", c.conn.RemoteAddr(), "first", m.first, "end", m.end)
 		return nil
@@ -117,8 +121,8 @@ func (h *masterHandshake) message(header frameHeader, body []byte, now time.Time
 			return err
 		}
 		c.refusal.Store(&m)
-		c.refusedAt = now
-		c.state.Store(int32(stateRefused))
+		c.endService(now)
+		c.service.refusals.Add(1)
 		c.service.logger.Error("the slave does not follow this master: "+m.text, "slave", c.conn.RemoteAddr(), "first", m.first, "end", m.end)
 		return nil
 	}
@@ -131,16 +135,27 @@ func (h *masterHandshake) ask(from, to storage.PhyOffset) error {
 		return fmt.Errorf("%w: a question before the answer to the last", ErrProtocol)
 	}
 	h.hashing = true
-	c := h.c
-	go func() {
-		m := hashMessage{from: from, to: to}
-		m.sum, _ = hashRange(c.service.store, from, to)
-		c.conn.Post(func() {
-			h.hashing = false
-			if !c.conn.Closed() {
-				c.send(m.append(nil), time.Now())
-			}
-		})
-	}()
+	if !h.c.service.helper.do(func() { h.hash(from, to) }) {
+		return errors.New("too many slaves compare logs at once")
+	}
 	return nil
+}
+
+// hash runs on the helper.
+func (h *masterHandshake) hash(from, to storage.PhyOffset) {
+	m := hashMessage{from: from, to: to}
+	faulted := false
+	func() {
+		defer catchFault(&faulted)
+		m.sum, _ = hashRange(h.c.service.store, from, to)
+	}()
+	if faulted {
+		h.c.service.logger.Error("the log cannot be read", "from", from, "to", to)
+	}
+	h.c.conn.Post(func() {
+		h.hashing = false
+		if connectionState(h.c.state.Load()) == stateHandshaking && !h.c.conn.Closed() {
+			h.c.send(m.append(nil), time.Now())
+		}
+	})
 }

@@ -4,111 +4,135 @@ package ha
 
 import (
 	"os"
+	"runtime"
 	"runtime/debug"
-	"sync"
 	"time"
 
 	"loopmq/storage"
 )
 
-// prefetchSize is how much log one fetch brings in for a slave far behind.
-const prefetchSize = 8 << 20
+const (
+	// coldDistance is how far behind the end a frame must be to be brought in by the helper first, so that a slave in
+	// old files does not delay the acknowledgements of the others with its page faults.
+	coldDistance = 64 << 20
+	// prefetchSize is how much log one fetch brings in; the next is asked for when half of it is sent.
+	prefetchSize = 8 << 20
+	// helperTasksMax holds one fetch or hash of every connection.
+	helperTasksMax = connectionsMax
+)
 
-// prefetcher touches pages of old files on a goroutine of its own, so that the loop that serves all slaves does not
-// wait for the disk.
-type prefetcher struct {
-	store Store
-
-	mu      sync.Mutex                          // guards fetched
-	fetched map[*HAConnection]storage.PhyOffset // end of what was brought in
-
-	requests chan prefetchRequest
-	stopped  chan struct{}
-	done     chan struct{}
+// helper reads old parts of the log on a goroutine of its own, so that the loop that serves all slaves does not wait
+// for the disk. Before start it runs tasks where they are given.
+type helper struct {
+	tasks   chan func()
+	stopped chan struct{}
+	done    chan struct{}
 }
 
-type prefetchRequest struct {
-	c    *HAConnection
-	from storage.PhyOffset
+func (h *helper) start() {
+	h.tasks = make(chan func(), helperTasksMax)
+	h.stopped, h.done = make(chan struct{}), make(chan struct{})
+	go h.run()
 }
 
-// prefetchQueue is how many connections may wait for the helper; beyond it a loop reads for itself.
-const prefetchQueue = 64
-
-func (p *prefetcher) start() {
-	p.fetched = make(map[*HAConnection]storage.PhyOffset)
-	p.requests = make(chan prefetchRequest, prefetchQueue)
-	p.stopped, p.done = make(chan struct{}), make(chan struct{})
-	go p.run()
+func (h *helper) stop() {
+	close(h.stopped)
+	<-h.done
 }
 
-func (p *prefetcher) stop() {
-	close(p.stopped)
-	<-p.done
-}
-
-// has says whether the frame at offset was brought in.
-func (p *prefetcher) has(c *HAConnection, offset storage.PhyOffset) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	end, ok := p.fetched[c]
-	return ok && offset < end && offset >= end-prefetchSize
-}
-
-func (p *prefetcher) forget(c *HAConnection) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.fetched, c)
-}
-
-// fetch asks for the bytes from offset on; the connection is pumped again when they are there. False when the helper
-// has too much to do.
-func (p *prefetcher) fetch(c *HAConnection, from storage.PhyOffset) bool {
+// do runs task soon. A connection has at most one under way, so there is room; false when there is none nevertheless.
+func (h *helper) do(task func()) bool {
+	if h.tasks == nil {
+		task()
+		return true
+	}
 	select {
-	case p.requests <- prefetchRequest{c, from}:
+	case h.tasks <- task:
 		return true
 	default:
 		return false
 	}
 }
 
-func (p *prefetcher) run() {
-	defer close(p.done)
+func (h *helper) run() {
+	defer close(h.done)
 	debug.SetPanicOnFault(true)
 	for {
 		select {
-		case r := <-p.requests:
-			p.touch(r.from)
-			p.mu.Lock()
-			p.fetched[r.c] = r.from + prefetchSize
-			p.mu.Unlock()
-			r.c.conn.Post(r.c.onLoopFetched)
-		case <-p.stopped:
+		case task := <-h.tasks:
+			task()
+		case <-h.stopped:
 			return
 		}
 	}
 }
 
-// touch reads a byte of each page. A page that the disk does not give is left to the reader, who gets the error.
-func (p *prefetcher) touch(from storage.PhyOffset) {
-	defer func() { _ = recover() }()
-	page := os.Getpagesize()
-	var sum byte
-	for end := from + prefetchSize; from < end; {
-		sel, ok := p.store.Select(from, int(end-from))
+// catchFault ends the panic of a page that the disk does not give, and only that. It is deferred by the function that
+// reads mapped pages, on a goroutine with SetPanicOnFault.
+func catchFault(faulted *bool) {
+	cause := recover()
+	if cause == nil {
+		return
+	}
+	if _, ok := cause.(interface{ Addr() uintptr }); !ok {
+		panic(cause)
+	}
+	*faulted = true
+}
+
+// touch reads a byte of each page of a part of the log. A page that the disk does not give is left to the one who sends
+// it.
+func touch(store Store, from, end storage.PhyOffset) {
+	var faulted bool
+	defer catchFault(&faulted)
+	for from < end {
+		n, ok := touchFile(store, from, int(end-from))
 		if !ok {
 			return
 		}
-		b := sel.Bytes()
-		func() {
-			defer sel.Release()
-			for i := 0; i < len(b); i += page {
-				sum += b[i]
-			}
-		}()
-		from += storage.PhyOffset(len(b))
+		from += storage.PhyOffset(n)
 	}
-	_ = sum
+}
+
+func touchFile(store Store, from storage.PhyOffset, size int) (n int, ok bool) {
+	sel, ok := store.Select(from, size)
+	if !ok {
+		return 0, false
+	}
+	defer sel.Release()
+	b := sel.Bytes()
+	sum := byte(0)
+	for i := 0; i < len(b); i += os.Getpagesize() {
+		sum += b[i]
+	}
+	runtime.KeepAlive(sum) // or the compiler leaves out the reads
+	return len(b), true
+}
+
+// cold says that the next frame lies far behind the end and is not in memory yet; the helper comes back with a pump.
+// While the slave gets one part the helper brings in the next.
+func (c *HAConnection) cold(end storage.PhyOffset) bool {
+	next := c.nextTransferFromWhere
+	if end-next < coldDistance {
+		return false
+	}
+	warm := storage.PhyOffset(c.warmEnd.Load())
+	if !c.fetching && next+prefetchSize/2 >= warm {
+		from := max(next, warm)
+		c.fetching = true
+		if !c.service.helper.do(func() { c.fetch(from) }) {
+			c.fetching = false
+			return false
+		}
+	}
+	return next >= warm && c.fetching
+}
+
+// fetch runs on the helper.
+func (c *HAConnection) fetch(from storage.PhyOffset) {
+	touch(c.service.store, from, from+prefetchSize)
+	c.warmEnd.Store(int64(from + prefetchSize))
+	c.conn.Post(c.onLoopFetched)
 }
 
 // onLoopFetched goes on where the pump left off.

@@ -14,6 +14,9 @@ import (
 	"loopmq/storage"
 )
 
+// connectionsMax bounds what may connect to the HA port at the same time, strangers included.
+const connectionsMax = 1024
+
 // HAService is the master side: it listens, feeds the slaves that connect, and answers sends that wait for them.
 // Every broker listens, slaves too, as in RocketMQ. Source: HAService.
 type HAService struct {
@@ -24,11 +27,16 @@ type HAService struct {
 
 	server   *reactor.Server
 	transfer *GroupTransferService
+	helper   helper
+	lag      lagClock
 
-	mu          sync.Mutex                      // guards changes of connections
+	mu          sync.Mutex                      // guards changes of the two fields below
 	connections atomic.Pointer[[]*HAConnection] // a snapshot for readers: never changed in place
-	helper      prefetcher
-	syncFrom    atomic.Int64 // log end at which this node became SYNC_MASTER, -1 if it is not
+	// push2SlaveMaxOffset is the offset below which enough slaves hold everything, -1 when there are too few.
+	push2SlaveMaxOffset atomic.Int64
+
+	syncFrom atomic.Int64 // log end at which this node became SYNC_MASTER, -1 if it is not
+	refusals atomic.Int64
 }
 
 // NewHAService makes the service; Start makes it listen.
@@ -38,8 +46,8 @@ func NewHAService(opts Options) (*HAService, error) {
 		s.logger = slog.Default()
 	}
 	s.connections.Store(new([]*HAConnection))
+	s.push2SlaveMaxOffset.Store(-1)
 	s.transfer = newGroupTransferService(s.acked)
-	s.helper.store = opts.Store
 	var err error
 	if s.state, err = openState(opts.FS, opts.StatePath); err != nil {
 		return nil, err
@@ -53,18 +61,19 @@ func (s *HAService) Start() error {
 	if err := s.lead(); err != nil {
 		return err
 	}
-	cfg := s.config()
+	s.helper.start()
 	s.server = reactor.NewServer(reactor.ServerConfig{
-		Addrs:    []string{cfg.Addr},
-		NumLoops: 1,
-		Logger:   s.logger,
-		OnTick:   s.onTick,
+		Addrs:          []string{s.config().Addr},
+		NumLoops:       1,
+		ConnectionsMax: connectionsMax,
+		Logger:         s.logger,
+		OnTick:         s.onTick,
 	}, &masterHandler{s})
 	if err := s.server.Start(); err != nil {
+		s.helper.stop()
 		return err
 	}
 	s.transfer.start()
-	s.helper.start()
 	return nil
 }
 
@@ -86,8 +95,8 @@ func (s *HAService) lead() error {
 // Stop closes the connections to slaves and ends the waiting sends.
 func (s *HAService) Stop() {
 	s.server.Stop()
-	s.helper.stop()
 	s.transfer.stop()
+	s.helper.stop()
 }
 
 // Readable says that log bytes below end may be sent; it never blocks. It is the store's listener.
@@ -112,38 +121,43 @@ func (s *HAService) SubmitReplicaRequest(end storage.PhyOffset, deadline time.Ti
 	s.transfer.submit(replicaRequest{end: end, deadline: deadline, done: done})
 }
 
-// acked is push2SlaveMaxOffset, but of the slaves that are connected now: the offset below which enough of them hold
-// everything. It falls when one leaves (apache/rocketmq#3015). Two connections of one slave count as one.
+// acked is push2SlaveMaxOffset, but of the slaves that are connected now: it falls when one leaves (apache/rocketmq#3015).
 func (s *HAService) acked() storage.PhyOffset {
-	connections := *s.connections.Load()
-	need := s.config().Acks()
-	if need == 1 {
-		best := storage.PhyOffset(-1)
-		for _, c := range connections {
-			best = max(best, c.ackOffset())
-		}
-		return best
-	}
-	return nthGreatest(connections, need)
+	return storage.PhyOffset(s.push2SlaveMaxOffset.Load())
 }
 
-// nthGreatest is the n-th greatest acknowledged offset, each slave counted once; -1 when there are fewer.
+// publishAcked follows each change of what a slave has acknowledged, of the connections, and of inSyncReplicas.
+func (s *HAService) publishAcked() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.push2SlaveMaxOffset.Store(int64(nthGreatest(*s.connections.Load(), s.config().Acks())))
+}
+
+// nthGreatest is the greatest offset that n slaves have acknowledged; -1 when there is none. Two connections of one
+// slave count as one. There are few connections, and no memory is to be had for each report.
 func nthGreatest(connections []*HAConnection, n int) storage.PhyOffset {
-	bySlave := make(map[slaveKey]storage.PhyOffset, len(connections))
+	greatest := storage.PhyOffset(-1)
 	for _, c := range connections {
-		if ack := c.ackOffset(); ack >= 0 {
-			bySlave[c.slave()] = max(bySlave[c.slave()], ack)
+		if ack := c.ackOffset(); ack > greatest && slavesThatHold(connections, ack) >= n {
+			greatest = ack
 		}
 	}
-	acks := make([]storage.PhyOffset, 0, len(bySlave))
-	for _, ack := range bySlave {
-		acks = append(acks, ack)
+	return greatest
+}
+
+func slavesThatHold(connections []*HAConnection, offset storage.PhyOffset) (n int) {
+	for i, c := range connections {
+		if c.ackOffset() < offset {
+			continue
+		}
+		counted := slices.ContainsFunc(connections[:i], func(before *HAConnection) bool {
+			return before.ackOffset() >= offset && before.slave() == c.slave()
+		})
+		if !counted {
+			n++
+		}
 	}
-	if len(acks) < n {
-		return -1
-	}
-	slices.Sort(acks)
-	return acks[len(acks)-n]
+	return n
 }
 
 // isSlaveOK says whether enough slaves are near enough to wait for. A slave that has acknowledged nothing for a whole
@@ -152,26 +166,23 @@ func nthGreatest(connections []*HAConnection, n int) storage.PhyOffset {
 func (s *HAService) isSlaveOK(end storage.PhyOffset, now time.Time) bool {
 	cfg := s.config()
 	need := cfg.Acks()
-	var seen [acksMax]slaveKey
-	n := 0
-	for _, c := range *s.connections.Load() {
-		ack := c.ackOffset()
-		if ack < 0 || int64(end-ack) >= cfg.HaSlaveFallbehindMax || c.stalled(now, cfg.SlaveTimeout) {
+	connections := *s.connections.Load()
+	for i, c := range connections {
+		if !c.inSync(end, now, cfg) {
 			continue
 		}
-		if key := c.slave(); !slices.Contains(seen[:n], key) && n < acksMax {
-			seen[n] = key
-			n++
+		counted := slices.ContainsFunc(connections[:i], func(before *HAConnection) bool {
+			return before.slave() == c.slave() && before.inSync(end, now, cfg)
+		})
+		if !counted {
+			need--
 		}
-		if n >= need {
+		if need == 0 {
 			return true
 		}
 	}
 	return false
 }
-
-// acksMax bounds inSyncReplicas: more slaves than this are never waited for.
-const acksMax = 16
 
 func (s *HAService) add(c *HAConnection) {
 	s.mu.Lock()
@@ -182,15 +193,26 @@ func (s *HAService) add(c *HAConnection) {
 
 func (s *HAService) remove(c *HAConnection) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	list := slices.DeleteFunc(slices.Clone(*s.connections.Load()), func(x *HAConnection) bool { return x == c })
 	s.connections.Store(&list)
+	s.mu.Unlock()
+	s.publishAcked()
 }
 
 // onTick runs on a goroutine of its own: heartbeat, housekeeping, and whatever a lost wake-up would have left.
 func (s *HAService) onTick() {
+	s.lag.sample(time.Now(), s.store.MaxPhyOffset())
+	s.publishAcked() // inSyncReplicas may have changed
 	for _, c := range *s.connections.Load() {
-		c.conn.Post(c.onLoopTick)
+		c.conn.Post(c.tick)
+	}
+}
+
+// DropSlaves closes all connections: this log was cut, and what was sent of it may no longer be in it. The slaves come
+// back and compare.
+func (s *HAService) DropSlaves() {
+	for _, c := range *s.connections.Load() {
+		c.conn.Post(func() { c.drop("this node's own log was cut") })
 	}
 }
 
@@ -223,8 +245,7 @@ func (s *HAService) Idle() bool {
 	}
 	end, now, cfg := s.store.MaxPhyOffset(), time.Now(), s.config()
 	for _, c := range *s.connections.Load() {
-		ack := c.ackOffset()
-		if ack >= 0 && ack < end && int64(end-ack) < cfg.HaSlaveFallbehindMax && !c.stalled(now, cfg.SlaveTimeout) {
+		if c.ackOffset() < end && c.inSync(end, now, cfg) {
 			return false
 		}
 	}
