@@ -118,6 +118,10 @@ func (s *MessageStore) open() (err error) {
 	if err := s.fs.MkdirAll(c.StorePathRootDir); err != nil {
 		return fmt.Errorf("make %q: %w", c.StorePathRootDir, err)
 	}
+	// A run that was killed just after it made the directory has not synced its name.
+	if err := s.fs.SyncDir(filepath.Dir(c.StorePathRootDir)); err != nil && !errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("sync the directory of %q: %w", c.StorePathRootDir, err)
+	}
 	if s.lock, err = s.fs.Lock(filepath.Join(c.StorePathRootDir, "lock")); err != nil {
 		return fmt.Errorf("the store is in use: %w", err)
 	}
