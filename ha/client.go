@@ -29,6 +29,7 @@ type HAClient struct {
 	store     Store
 	logger    *slog.Logger
 	state     *stateFile
+	service   *HAService // this node's own port for slaves
 	address   func() string
 	minOffset func(context.Context) (storage.PhyOffset, error)
 
@@ -60,7 +61,7 @@ type ClientStatus struct {
 // NewHAClient makes the client of a slave; Start lets it connect.
 func NewHAClient(opts Options, service *HAService) *HAClient {
 	c := &HAClient{
-		config: opts.Config, store: opts.Store, logger: opts.Logger, state: service.state,
+		config: opts.Config, store: opts.Store, logger: opts.Logger, state: service.state, service: service,
 		address: opts.MasterAddress, minOffset: opts.MasterMinOffset,
 		wake: make(chan struct{}, 1), stopped: make(chan struct{}), done: make(chan struct{}),
 	}

@@ -118,6 +118,7 @@ func (l *haLink) join(now time.Time) error {
 		"master", l.addr, "from", seam, "end", end, "bytes", end-seam)
 	l.client.cuts.Add(1)
 	l.client.cutBytes.Add(int64(end - seam))
+	l.client.service.DropSlaves()
 	if err := store.TruncateTo(seam); err != nil {
 		return fmt.Errorf("cut the log at %d: %w", seam, err)
 	}

@@ -81,3 +81,6 @@ func (c *HAConnection) status() SlaveStatus {
 	}
 	return st
 }
+
+// Cuts counts the tails that this slave has cut off to follow its master, and their bytes.
+func (c *HAClient) Cuts() (cuts, bytes int64) { return c.cuts.Load(), c.cutBytes.Load() }
