@@ -444,3 +444,23 @@ func TestStartIsQuick(t *testing.T) {
 	ackOf(t, c.await(c.start(nodeSend(c, "orders", 0, "m"))[0]), "m")
 	t.Logf("start to the first accepted message: %v", time.Since(began))
 }
+
+// Zero bytes in properties, as many as a send may have, are not taken for a sector that never reached the disk: what was
+// acknowledged behind them is there after a kill.
+func TestZerosInPropertiesDoNotCutTheLog(t *testing.T) {
+	fs := faultfs.New()
+	cfg := nodeConfig("/store")
+	b := startDoomedNode(t, cfg, fs)
+	addNodeTopic(t, b, "orders", 1)
+	c := dialNode(t, b)
+	var acks []nodeAck
+	for i := range 600 { // each at another place in its sector
+		body := fmt.Sprint(i)
+		zeros := strings.Repeat("\x00", i%511+1)
+		send := c.request(remoting.SendMessageV2, []byte(body), sendV2("orders", 0, "K\x01"+zeros+"\x02L\x01x"+zeros)...)
+		acks = append(acks, ackOf(t, c.await(c.start(send)[0]), body))
+	}
+	crashed := fs.Crash(faultfs.ProcessKill, 1)
+	_ = b.Shutdown(time.Second)
+	wantAcked(t, startNode(t, cfg, crashed), "orders", acks)
+}

@@ -105,6 +105,10 @@ func TestSendRefusals(t *testing.T) {
 	f("rolled back by its flag", remoting.NoPermission, "transaction", send(nil, sendV2("T", 0, "", "f", "12")))
 	f("body above the limit", remoting.MessageIllegal, "limit 65536B", send(make([]byte, 64<<10+1), sendV2("T", 0, "")))
 	f("long properties", remoting.MessageIllegal, "limit 32767B", send(nil, sendV2("T", 0, "K\x01"+strings.Repeat("v", 32_767))))
+	zeros := strings.Repeat("\x00", 512)
+	f("a sector of zeros in the properties", remoting.MessageIllegal, "512 zero bytes", send(nil, sendV2("T", 0, "K\x01v"+zeros)))
+	f("a first name that begins with zero", remoting.MessageIllegal, "zero byte", send(nil, sendV2("T", 0, "\x00K\x01v")))
+	f("a name that begins with zero", remoting.MessageIllegal, "zero byte", send(nil, sendV2("T", 0, "DELAY\x011\x02\x00K\x01v")))
 	f("a delay level that is no number", remoting.MessageIllegal, "DELAY", send(nil, sendV2("T", 0, "DELAY\x01soon")))
 	f("no queue id", remoting.SystemError, "header field e is missing", send(nil, sendV2("T", 0, "", "e", "-")))
 	f("a queue id that is no number", remoting.SystemError, "header field e", send(nil, sendV2("T", 0, "", "e", "two")))
@@ -120,6 +124,9 @@ func TestSendRefusals(t *testing.T) {
 	f("batch whose records outgrow it", remoting.MessageIllegal, "more than", batch(bytes.Repeat(message.AppendBatchElement(nil, &message.BatchElement{}), 2_000)))
 	f("element with long properties", remoting.MessageIllegal, "limit 32767B",
 		batch(message.AppendBatchElement(nil, &message.BatchElement{Properties: []byte("K\x01" + strings.Repeat("v", 32_760))})))
+
+	f("element with a sector of zeros", remoting.MessageIllegal, "512 zero bytes",
+		batch(message.AppendBatchElement(nil, &message.BatchElement{Properties: []byte("K\x01v" + zeros)})))
 
 	if _, end, _ := b.store.QueueOffsets("T", 0); end != 0 || b.store.MaxPhyOffset() != 0 {
 		t.Errorf("refused sends left %d messages, log end %d", end, b.store.MaxPhyOffset())

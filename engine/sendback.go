@@ -181,7 +181,7 @@ func (p *SendBackProcessor) store(back *sendBack, r *message.Record, target back
 		props = appendRealTopic(props, realTopic, queueID)
 		target.topic, target.queueID = topicSchedule, scheduleQueue(&cfg.Store, target.delayLevel)
 	}
-	if refused := checkPropertiesLength(cfg, props); refused != nil {
+	if refused := checkProperties(cfg, props); refused != nil {
 		return refused
 	}
 	fresh := message.Record{

@@ -3,6 +3,7 @@
 package engine
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -301,7 +302,7 @@ func (p *SendMessageProcessor) acceptOne(req *reactor.Request, t *sendTurn, topi
 		t.props = appendRealTopic(t.props, targetName, targetQueue)
 		targetName, targetQueue = topicSchedule, scheduleQueue(&cfg.Store, props.delayLevel)
 	}
-	if refused := checkPropertiesLength(cfg, t.props); refused != nil {
+	if refused := checkProperties(cfg, t.props); refused != nil {
 		p.answer(req.ReplyTo(), refused)
 		return
 	}
@@ -375,7 +376,7 @@ func (p *SendMessageProcessor) encodeBatch(req *reactor.Request, t *sendTurn, s 
 			t.props = message.AppendProperties(append(t.props[:common], e.Properties...), t.props[:common])
 			t.record.Properties = t.props[common:]
 		}
-		if refused := checkPropertiesLength(cfg, t.record.Properties); refused != nil {
+		if refused := checkProperties(cfg, t.record.Properties); refused != nil {
 			return refused
 		}
 		size := message.RecordSize(&t.record)
@@ -470,11 +471,29 @@ func scheduleQueue(cfg *storage.Config, level int32) int32 {
 	return max(min(level, int32(len(cfg.DelayLevels.Millis))), 1) - 1
 }
 
-func checkPropertiesLength(cfg *Config, props []byte) *refusal {
-	if len(props) <= message.PropertiesLengthMax {
-		return nil
+func checkProperties(cfg *Config, props []byte) *refusal {
+	switch {
+	case len(props) > message.PropertiesLengthMax:
+		return illegal(cfg, "the properties have %d bytes with those that the broker adds", len(props))
+	case looksTorn(props):
+		return illegal(cfg, "the properties have a name that begins with a zero byte, or %d zero bytes in a row", len(zeroSector))
 	}
-	return illegal(cfg, "the properties have %d bytes with those that the broker adds", len(props))
+	return nil
+}
+
+var (
+	zeroSector   [512]byte // what a disk writes whole
+	zeroNameHead = []byte{message.PropertySeparator, 0}
+)
+
+// looksTorn says that the part of props that falls into one sector of the disk may be all zeros, wherever the record
+// comes to lie. Recovery takes that for a sector that a power cut kept from the disk, and cuts the log there, with every
+// message behind. The last sector of properties is never all zeros: they end with what the broker adds.
+func looksTorn(props []byte) bool {
+	if bytes.IndexByte(props, 0) < 0 {
+		return false
+	}
+	return props[0] == 0 || bytes.Contains(props, zeroNameHead) || bytes.Contains(props, zeroSector[:])
 }
 
 // illegal is a refusal of the message for its size or form, with both limits.
