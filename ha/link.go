@@ -89,7 +89,8 @@ func (l *haLink) onLoopTick() {
 	case l.state == linkAsked && now.Sub(l.openedAt) > handshakeWait && !l.isLoopmq():
 		l.followRocketMQ(now)
 	case l.state == linkTransfer && now.Sub(l.wroteAt) > cfg.HaSendHeartbeatInterval:
-		l.sendReport(int64(l.client.store.MaxPhyOffset()), now)
+		// Not the log's end: an empty log has none of its own, it ends where it was to begin. Source: HAClient#currentReportedOffset.
+		l.sendReport(int64(l.reported), now)
 	}
 	l.publish()
 }
