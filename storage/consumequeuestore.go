@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -80,12 +81,14 @@ func (s *consumeQueueStore) load() error {
 	})
 }
 
-// forEach runs f over items on a few goroutines and joins the errors.
+// forEach runs f over items on a few goroutines and joins the errors, faults in mapped files among them.
 func forEach[T any](workers int, items []T, f func(T) error) error {
 	var wg sync.WaitGroup
 	errs := make([]error, workers)
 	for w := range workers {
 		wg.Go(func() {
+			defer restoreFaults(debug.SetPanicOnFault(true))
+			defer catchFault(&errs[w])
 			for i := w; i < len(items) && errs[w] == nil; i += workers {
 				errs[w] = f(items[i])
 			}

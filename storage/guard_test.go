@@ -139,3 +139,26 @@ func nilPointerPanic() (r any) {
 	var f *MappedFile
 	return f.size
 }
+
+// A page that a worker of recovery cannot read is an error of the start, and not the end of the process.
+func TestForEachReportsFaults(t *testing.T) {
+	if os.Getenv(faultChildEnv) != "forEach" {
+		child := exec.Command(os.Args[0], "-test.run=^TestForEachReportsFaults$", "-test.count=1")
+		child.Env = append(os.Environ(), faultChildEnv+"=forEach")
+		if out, err := child.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
+	l := openTestLogAt(t, vfs.OS{}, t.TempDir(), nil)
+	l.mustPut(100)
+	truncateUnder(t, l, 0)
+	sum := byte(0)
+	err := forEach(recoverWorkers, []*MappedFile{l.queue.last()}, func(f *MappedFile) error {
+		sum += f.bytes()[0]
+		return nil
+	})
+	if fault := (*FaultError)(nil); !errors.As(err, &fault) || fault.Path != l.queue.last().path() {
+		t.Fatalf("error %v", err)
+	}
+}
