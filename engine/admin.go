@@ -110,6 +110,8 @@ var adminQueries = map[int32]adminHandler{
 	remoting.GetConsumerRunningInfo:          (*BrokerController).getConsumerRunningInfo,
 	remoting.ConsumeMessageDirectly:          (*BrokerController).consumeMessageDirectly,
 	remoting.InvokeBrokerToGetConsumerStatus: (*BrokerController).getConsumerStatus,
+	remoting.ExchangeBrokerHAInfo:            (*BrokerController).exchangeBrokerHAInfo,
+	remoting.GetBrokerHAStatus:               (*BrokerController).getBrokerHAStatus,
 }
 
 // adminChanges write files; one worker makes them one after the other.

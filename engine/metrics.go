@@ -137,6 +137,9 @@ func describeMetrics(ch chan<- *prometheus.Desc) {
 	for _, m := range brokerMetrics {
 		ch <- m.desc
 	}
+	for _, desc := range haDescs {
+		ch <- desc
+	}
 	for _, desc := range []*prometheus.Desc{
 		flushSecondsDesc, limitHitsDesc, laneQueueDesc, laneWaitDesc, readOnlyDesc,
 		messagesInDesc, bytesInDesc, messagesOutDesc, bytesOutDesc, sentBackDesc,
@@ -170,6 +173,7 @@ func (b *BrokerController) collectMetrics(ch chan<- prometheus.Metric) {
 	if cause := s.store.LatchedCause; cause != nil {
 		ch <- prometheus.MustNewConstMetric(readOnlyDesc, prometheus.GaugeValue, 1, cause.Error())
 	}
+	b.collectHAMetrics(ch)
 	b.stats.Totals(
 		func(topic string, msgs, bytes int64) {
 			count(messagesInDesc, msgs, topic)

@@ -85,6 +85,7 @@ func (b *BrokerController) runtimeInfo(now time.Time) map[string]string {
 	b.addLane(info, "query", b.queryLane)
 	b.stats.addTo(info, store)
 	b.addDelayOffsets(info)
+	b.addReplication(info)
 	return info
 }
 

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"loopmq/ha"
+	"loopmq/reactor"
+	"loopmq/storage"
+)
+
+// getBrokerHAStatus serves 907, which mqadmin haStatus of 5.x asks. Source: AdminBrokerProcessor#getBrokerHaStatus,
+// DefaultHAService#getRuntimeInfo.
+func (b *BrokerController) getBrokerHAStatus(*reactor.Request) answer {
+	var w jsonWriter
+	w.beginObject()
+	w.key("haClientRuntimeInfo")
+	writeHAClient(&w, b.clientStatus(), b.store.MaxPhyOffset())
+	status := b.ha.Status()
+	w.key("haConnectionInfo")
+	w.beginArray()
+	for i := range status.Slaves {
+		w.element()
+		writeHAConnection(&w, &status.Slaves[i])
+	}
+	w.endArray()
+	w.intMember("inSyncSlaveNums", int64(status.InSyncSlaves()))
+	w.boolMember("master", b.haClient == nil)
+	w.intMember("masterCommitLogMaxOffset", int64(b.masterEnd()))
+	w.endObject()
+	return answer{body: w.b}
+}
+
+// masterEnd is the end of the master's log, on a slave as the master last said; 0 if it never did.
+func (b *BrokerController) masterEnd() storage.PhyOffset {
+	if b.haClient == nil {
+		return b.store.MaxPhyOffset()
+	}
+	return b.haClient.Status().MasterEnd
+}
+
+// clientStatus is zero on a master.
+func (b *BrokerController) clientStatus() ha.ClientStatus {
+	if b.haClient == nil {
+		return ha.ClientStatus{}
+	}
+	return b.haClient.Status()
+}
+
+func writeHAClient(w *jsonWriter, s ha.ClientStatus, end storage.PhyOffset) {
+	w.beginObject()
+	w.boolMember("activated", s.State == "transfer")
+	w.intMember("lastReadTimestamp", unixMillis(s.LastReadTimestamp))
+	w.intMember("lastWriteTimestamp", unixMillis(s.LastWriteTimestamp))
+	w.strMember("masterAddr", s.MasterAddr)
+	w.intMember("masterFlushOffset", 0)
+	w.intMember("maxOffset", int64(end))
+	w.intMember("transferredByteInSecond", s.TransferredByteInSecond)
+	w.endObject()
+}
+
+func writeHAConnection(w *jsonWriter, s *ha.SlaveStatus) {
+	w.beginObject()
+	w.strMember("addr", s.Addr.String())
+	w.intMember("diff", s.LagBytes)
+	w.boolMember("inSync", s.InSync)
+	w.intMember("slaveAckOffset", int64(s.AckOffset))
+	w.intMember("transferFromWhere", int64(s.TransferFrom))
+	w.intMember("transferredByteInSecond", s.TransferredByteInSecond)
+	w.endObject()
+}
+
+func unixMillis(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMilli()
+}
+
+// exchangeBrokerHAInfo serves 906: a slave of 5.x asks where to replicate from. What others tell is not taken: a slave
+// here follows haMasterAddress or the name server. Source: AdminBrokerProcessor#updateBrokerHaInfo.
+func (b *BrokerController) exchangeBrokerHAInfo(req *reactor.Request) answer {
+	if b.haClient != nil || headerOf(req).ext.String("masterHaAddress") != "" {
+		return answer{}
+	}
+	return answer{fields: []string{
+		"masterHaAddress", b.haServerAddr(),
+		"masterFlushOffset", strconv.FormatInt(int64(b.store.FlushedWhere()), 10),
+		"masterAddress", b.BrokerAddr(),
+	}}
+}
+
+// addReplication adds what an operator asks first: who follows, how far behind, and why not.
+func (b *BrokerController) addReplication(info map[string]string) {
+	status := b.ha.Status()
+	info["brokerRole"] = word(roleWords, int(b.Config().Store.Role))
+	info["haSlaves"] = strconv.Itoa(len(status.Slaves))
+	info["haInSyncSlaves"] = strconv.Itoa(status.InSyncSlaves())
+	info["haRefusals"] = strconv.FormatInt(status.Refusals, 10)
+	for i := range status.Slaves {
+		info["haSlave_"+status.Slaves[i].Addr.String()] = describeSlave(&status.Slaves[i])
+	}
+	if b.haClient != nil {
+		info["haMaster"] = describeMaster(b.haClient.Status())
+		cuts, bytes := b.haClient.Cuts()
+		info["haTailsCut"] = fmt.Sprintf("%d, %d bytes", cuts, bytes)
+	}
+}
+
+func describeSlave(s *ha.SlaveStatus) string {
+	if s.Refused != "" {
+		return s.State + ": " + s.Refused
+	}
+	return fmt.Sprintf("%s, ackOffset %d, behind %d bytes, %.1f s, inSync %v, %d bytes in the last second",
+		s.State, s.AckOffset, s.LagBytes, s.Lag.Seconds(), s.InSync, s.TransferredByteInSecond)
+}
+
+func describeMaster(s ha.ClientStatus) string {
+	text := s.MasterAddr + " " + s.State
+	if s.Refused != "" {
+		return text + ": " + s.Refused
+	}
+	return fmt.Sprintf("%s, %d bytes in the last second", text, s.TransferredByteInSecond)
+}
+
+var (
+	haRoleDesc        = prometheus.NewDesc("rocketmq_ha_role", "Present, with value 1; the role is in the label.", []string{"role"}, nil)
+	haWaitingDesc     = prometheus.NewDesc("rocketmq_ha_waiting", "Sends that wait for a slave.", nil, nil)
+	haRefusalsDesc    = prometheus.NewDesc("rocketmq_ha_refusals_total", "Slaves that were not served. Rising: a slave is diverged or out of range, the log says why and what to do.", nil, nil)
+	haSlaveStateDesc  = prometheus.NewDesc("rocketmq_ha_slave_state", "Present, with value 1, for each connection of a slave.", []string{"slave", "state"}, nil)
+	haSlaveInSyncDesc = prometheus.NewDesc("rocketmq_ha_slave_in_sync", "1 while a SYNC_MASTER counts on the slave.", []string{"slave"}, nil)
+	haSlaveBytesDesc  = prometheus.NewDesc("rocketmq_ha_slave_lag_bytes", "Bytes of the log that the slave has not acknowledged. Rising: it does not keep up.", []string{"slave"}, nil)
+	haSlaveLagDesc    = prometheus.NewDesc("rocketmq_ha_slave_lag_seconds", "How long ago the log's end was where the slave is.", []string{"slave"}, nil)
+	haSentDesc        = prometheus.NewDesc("rocketmq_ha_slave_sent_bytes_total", "Bytes sent to the slave over this connection.", []string{"slave"}, nil)
+	haMasterDesc      = prometheus.NewDesc("rocketmq_ha_master_state", "On a slave: present, with value 1; the master and the state of the link to it are in the labels.", []string{"master", "state"}, nil)
+	haCutsDesc        = prometheus.NewDesc("rocketmq_ha_tails_cut_total", "On a slave: tails cut off because the ASYNC_MASTER had lost them.", nil, nil)
+	haCutBytesDesc    = prometheus.NewDesc("rocketmq_ha_tail_bytes_cut_total", "On a slave: bytes of those tails.", nil, nil)
+)
+
+var haDescs = []*prometheus.Desc{
+	haRoleDesc, haWaitingDesc, haRefusalsDesc, haSlaveStateDesc, haSlaveInSyncDesc, haSlaveBytesDesc, haSlaveLagDesc,
+	haSentDesc, haMasterDesc, haCutsDesc, haCutBytesDesc,
+}
+
+func (b *BrokerController) collectHAMetrics(ch chan<- prometheus.Metric) {
+	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+	}
+	counter := func(desc *prometheus.Desc, value int64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(value), labels...)
+	}
+	status := b.ha.Status()
+	gauge(haRoleDesc, 1, word(roleWords, int(b.Config().Store.Role)))
+	gauge(haWaitingDesc, float64(status.Waiting))
+	counter(haRefusalsDesc, status.Refusals)
+	for i := range status.Slaves {
+		s := &status.Slaves[i]
+		addr := s.Addr.String()
+		gauge(haSlaveStateDesc, 1, addr, s.State)
+		if s.AckOffset < 0 {
+			continue
+		}
+		inSync := 0.0
+		if s.InSync {
+			inSync = 1
+		}
+		gauge(haSlaveInSyncDesc, inSync, addr)
+		gauge(haSlaveBytesDesc, float64(s.LagBytes), addr)
+		gauge(haSlaveLagDesc, s.Lag.Seconds(), addr)
+		counter(haSentDesc, s.Transferred, addr)
+	}
+	if b.haClient == nil {
+		return
+	}
+	client := b.haClient.Status()
+	gauge(haMasterDesc, 1, client.MasterAddr, client.State)
+	cuts, bytes := b.haClient.Cuts()
+	counter(haCutsDesc, cuts)
+	counter(haCutBytesDesc, bytes)
+}
