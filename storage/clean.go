@@ -46,6 +46,8 @@ type cleanService struct {
 	ratios    atomic.Pointer[diskRatios] // as last seen
 	cleanedTo PhyOffset                  // queues and index have been cleaned up to here
 
+	running sync.Mutex // held for a round, and while a slave's log is cut
+
 	mu   sync.Mutex // guards held
 	held []heldFile
 }
@@ -115,6 +117,8 @@ func (c *cleanService) run() {
 
 // round is one step: the disk's state always, deletion when it may.
 func (c *cleanService) round(now time.Time, mayDelete bool) (err error) {
+	c.running.Lock()
+	defer c.running.Unlock()
 	defer catchFault(&err)
 	config := c.store.Config()
 	d := decideClean(now, config, c.checkDisk(config), c.manual.Load() > 0)

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -42,6 +43,7 @@ type CommitLog struct {
 	flushRealTimeService *FlushRealTimeService // ASYNC_FLUSH
 	commitService        *CommitRealTimeService
 
+	flushing  sync.Mutex  // held for a flush, and while a slave's log is cut
 	accepting atomic.Bool // started and not stopping
 	// telling counts the calls that may hold puts which are in no queue and whose makers are not told yet: zero, with an
 	// empty queue and nobody waiting for a flush, means that everything taken has ended. See Drain.
@@ -379,6 +381,8 @@ func (l *CommitLog) remainsToFlush() bool {
 
 // flush does one file. A latched store flushes nothing: what a failed sync left behind is unknown.
 func (l *CommitLog) flush(leastPages int) (progressed bool, err error) {
+	l.flushing.Lock()
+	defer l.flushing.Unlock()
 	if l.flags.latched() {
 		return false, nil
 	}

@@ -45,6 +45,10 @@ func (s *MessageStore) saveQueueList() error {
 		list.Queues.set(q.topic, q.queueID, next)
 	}
 	list.End = PhyOffset(s.reput.offset.Load()) // after the queues: they have nothing from behind it
+	return s.writeQueueList(list)
+}
+
+func (s *MessageStore) writeQueueList(list queueList) error {
 	text, err := json.Marshal(list)
 	if err != nil {
 		return fmt.Errorf("list of queues: %w", err)

@@ -400,11 +400,19 @@ func (r *recovery) walk() error {
 
 func (r *recovery) walkOnce() error {
 	r.blocked, r.next, r.records = -1, map[topicQueue]QueueOffset{}, 0
+	filler := PhyOffset(-1)
 	for r.end = r.validateFrom; ; {
 		size, state, why := r.check(r.end, r.config.CheckCRCOnRecover)
 		switch state {
 		case recordPartial, recordBad:
+			if filler >= 0 && r.end > r.dispatchFrom && !r.clean && r.config.Role == Slave && r.nothingAt(r.end) {
+				// The head of the filler is there; whether the rest of it came from the master, nobody knows.
+				r.end = filler
+				return nil
+			}
 			return r.endAt(why)
+		case recordBlank:
+			filler = r.end
 		case recordGood:
 			if r.torn() {
 				return r.endAt(fmt.Errorf("%w: a sector of its topic or properties is zeros", message.ErrMalformed))
@@ -414,6 +422,7 @@ func (r *recovery) walkOnce() error {
 			}
 			r.records++
 			r.timestamp = r.request.StoreTimestamp
+			filler = -1
 		}
 		r.end += PhyOffset(size)
 		r.report()
@@ -431,7 +440,20 @@ func (r *recovery) torn() bool {
 	end := int64(d.end()) - f.base
 	properties := end - int64(len(d.Properties))
 	topic := properties - 2 - int64(len(d.Topic))
-	return hasZeroSector(f.bytes(), topic, properties-2) || hasZeroSector(f.bytes(), properties, end)
+	return hasZeroSector(f.bytes(), topic, properties-2) || hasZeroSector(f.bytes(), properties, end) || r.isPiece()
+}
+
+// isPiece says that the record at end is the log's last and lacks its last bytes: a slave's log ends inside a record
+// when its link does, and what is missing reads as zeros. Bytes that are zeros anyway are not missed.
+func (r *recovery) isPiece() bool {
+	if !r.nothingAt(r.request.end()) {
+		return false
+	}
+	last := r.request.Properties
+	if len(last) == 0 {
+		last = r.request.Topic
+	}
+	return len(last) > 0 && last[len(last)-1] == 0
 }
 
 // hasZeroSector says whether b[from:to] is all zeros in one of the sectors it lies in.
@@ -455,13 +477,22 @@ func (r *recovery) endAt(why error) error {
 		}
 		return nil
 	}
-	at := int64(r.end) - f.base
-	if size, magic, ok := message.Peek(f.bytes()[at:]); ok && size == 0 && magic == 0 && f == last {
+	if f == last && r.nothingAt(r.end) {
 		return nil
 	}
 	r.store.logger.Error("the log is cut at the first record that is not whole",
 		"file", f.path(), "offset", r.end, "filesBehind", (last.base-f.base)/f.size, "cause", why)
 	return nil
+}
+
+// nothingAt says that the log has never been at offset, or was cut there.
+func (r *recovery) nothingAt(offset PhyOffset) bool {
+	f := r.log.find(int64(offset))
+	if f == nil {
+		return true
+	}
+	size, magic, ok := message.Peek(f.bytes()[int64(offset)-f.base:])
+	return ok && size == 0 && magic == 0
 }
 
 // visit is called for each whole record.
@@ -579,8 +610,8 @@ func (r *recovery) finish() error {
 	if err := s.log.setRecovered(r.end); err != nil {
 		return err
 	}
-	if f := r.log.find(int64(r.end)); f != nil {
-		clearStale(f.bytes()[int64(r.end)-f.base:])
+	if err := r.clearStale(); err != nil {
+		return err
 	}
 	if !r.clean {
 		r.markUnflushed()
@@ -652,21 +683,35 @@ func (r *recovery) cutIndex(limit PhyOffset) error {
 	return nil
 }
 
-// clearStale zeroes what lies behind the end of the log. The appender marks its end as it goes; this is for the case
-// that a later power cut loses just the mark, and old records behind the end would come back.
-func clearStale(b []byte) {
+// clearStale zeroes what lies behind the end of the log, on disk. The appender marks its end as it goes; this is for the
+// case that a later power cut loses just the mark, or a page of the newest record, and old bytes come back in its place.
+func (r *recovery) clearStale() error {
+	f := r.log.find(int64(r.end))
+	if f == nil {
+		return nil
+	}
+	at := int64(r.end) - f.base
+	if !clearUntilZeros(f.bytes()[at:]) {
+		return nil
+	}
+	return f.region.Sync(at, f.size)
+}
+
+// clearUntilZeros ends where staleScan bytes are zeros, and says whether any was not.
+func clearUntilZeros(b []byte) (cleared bool) {
 	for zeros := 0; len(b) > 0 && zeros < staleScan; {
 		n := min(len(b), osPageSize)
 		zeros += n
 		for i := range n {
 			if b[i] != 0 {
 				clear(b[i:n])
-				zeros = 0
+				zeros, cleared = 0, true
 				break
 			}
 		}
 		b = b[n:]
 	}
+	return cleared
 }
 
 // markUnflushed leaves to the flush service what the checkpoint does not vouch for: after a kill the bytes are in the

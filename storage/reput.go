@@ -48,6 +48,9 @@ type ReputMessageService struct {
 	mu   sync.Mutex // guards mark
 	mark dispatchMark
 
+	round  sync.Mutex  // held while it dispatches, and while a slave's log is cut
+	paused atomic.Bool // somebody waits for round
+
 	parked  atomic.Bool
 	wake    chan struct{}
 	stopped chan struct{}
@@ -193,6 +196,8 @@ func (s *ReputMessageService) complain(err error) {
 
 // doReput dispatches what is readable. Source: ReputMessageService#doReput.
 func (s *ReputMessageService) doReput() (progressed bool, err error) {
+	s.round.Lock()
+	defer s.round.Unlock()
 	defer func() {
 		if errors.Is(err, ErrFault) {
 			s.latch(err)
@@ -220,8 +225,11 @@ func (s *ReputMessageService) reputFile() (moved bool, err error) {
 	c := s.config()
 	end := f.readPosition()
 	defer s.publish()
-	for at := from - f.base; at < end; at = s.offset.Load() - f.base {
+	for at := from - f.base; at < end && !s.paused.Load(); at = s.offset.Load() - f.base {
 		size, state, why := checkMessage(f.bytes()[at:end:end], PhyOffset(f.base+at), f.size-at, false, &c.DelayLevels, &s.request)
+		if state == recordBlank && at+size > end {
+			return false, nil // a filler is passed when all of it is there, so that it is known where a record begins
+		}
 		if state == recordPartial && c.Role != Slave {
 			state, why = recordBad, fmt.Errorf("%w: the log ends inside it", message.ErrMalformed)
 		}
