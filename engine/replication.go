@@ -58,7 +58,7 @@ func (b *BrokerController) useConfig(cfg *Config) {
 // master.
 func (b *BrokerController) newReplication() (err error) {
 	opts := ha.Options{
-		Config: b.haConfig.Load, Store: haStore{b.store}, Logger: b.logger, FS: b.fs,
+		Config: b.haConfig.Load, Store: b.store, Logger: b.logger, FS: b.fs,
 		StatePath:       filepath.Join(b.Config().Store.StorePathRootDir, haStateFile),
 		MasterAddress:   func() string { _, addr := b.outer.Master(); return addr },
 		MasterMinOffset: b.masterMinOffset,
@@ -165,11 +165,4 @@ func decodeMinOffset(body []byte) (storage.PhyOffset, error) {
 		return 0, fmt.Errorf("runtime information of the master: %w", err)
 	}
 	return storage.PhyOffset(found), nil
-}
-
-// haStore is the store as replication needs it.
-type haStore struct{ *storage.MessageStore }
-
-func (haStore) TruncateTo(storage.PhyOffset) error {
-	return errors.New("this store cannot cut its log")
 }
