@@ -21,7 +21,8 @@ type Conn interface {
 	// Discard consumes n buffered bytes; zero means zero.
 	Discard(n int) (int, error)
 	// Writev sends or buffers all parts before it returns; the parts are the caller's again. It does not keep or
-	// change the slice of slices. The connection may be closed when it returns.
+	// change the slice of slices. The connection may be closed when it returns; if it is not, an error means that a part
+	// could not be read: it takes nothing more and closes.
 	Writev(parts [][]byte) error
 	OutboundBuffered() int
 	Closed() bool // any goroutine

@@ -4,6 +4,7 @@ package reactor
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -116,6 +117,7 @@ type gnetConn struct {
 	gate          *gate
 	remote, local netip.AddrPort
 	closed        atomic.Bool
+	torn          bool // a write met a page that cannot be read: whatever came next would be taken for the rest of it
 	context       any
 	parts         [][]byte // scratch of Writev, since gnet changes what it is given
 }
@@ -195,9 +197,10 @@ func (c *gnetConn) Writev(parts [][]byte) error {
 
 // writeParts hands the gathered parts to gnet. A write on a dead socket closes it, and OnClose has run when it returns.
 func (c *gnetConn) writeParts() (err error) {
-	if c.closed.Load() {
+	if c.closed.Load() || c.torn {
 		return ErrClosed
 	}
+	defer c.catchFault(&err)
 	switch len(c.parts) {
 	case 0:
 		return nil
@@ -212,6 +215,25 @@ func (c *gnetConn) writeParts() (err error) {
 		return ErrClosed
 	}
 	return err
+}
+
+// catchFault makes an error of a part that lies in mapped memory and cannot be read. The kernel would say EFAULT, but what
+// the socket does not take gnet copies.
+func (c *gnetConn) catchFault(err *error) {
+	cause := recover()
+	if cause == nil {
+		return
+	}
+	fault, ok := cause.(interface {
+		error
+		Addr() uintptr
+	})
+	if !ok {
+		panic(cause)
+	}
+	c.torn = true
+	c.Close()
+	*err = fmt.Errorf("bytes at %#x cannot be read: %w", fault.Addr(), fault)
 }
 
 func (c *gnetConn) Post(f func()) bool { return c.gate.post(c.loop, f) }

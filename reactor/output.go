@@ -140,12 +140,23 @@ func (s *Session) flush(now time.Time) {
 	releaseLoans(s.core.logger, loans)
 	l.loans = loans[:0]
 	putOut(out)
-	if err == nil && !s.conn.Closed() {
+	switch {
+	case s.conn.Closed():
+	case err != nil:
+		s.closeTorn(err)
+	default:
 		s.lastWrite = now
 		s.measureOutbound(now)
 	}
 	if bodies > 0 {
 		s.unmeasured.Add(int64(-bodies)) // what of it the socket did not take is measured by now
+	}
+}
+
+// closeTorn ends a session whose connection closes, because part of a frame was written whose rest is not to be had.
+func (s *Session) closeTorn(err error) {
+	if s.beginClose(err.Error()) {
+		s.core.logger.Error("connection closed: an answer cannot be written", "peer", s.remote, "error", err)
 	}
 }
 
