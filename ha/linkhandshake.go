@@ -56,7 +56,12 @@ func (l *haLink) onHello(m helloMessage, now time.Time) error {
 	mine := mineMessage{first: first, end: end, floor: l.client.state.floor(end), node: l.client.state.node()}
 	l.write(mine.append(nil), now)
 	if first == end {
-		// Nothing here to compare: the whole log, from its first byte.
+		// Nothing here to compare: the whole log, from its first byte. An empty file at another place would be in the way.
+		if end != m.first {
+			if err := store.TruncateTo(0); err != nil {
+				return fmt.Errorf("empty the log: %w", err)
+			}
+		}
 		return l.begin(m.first, now)
 	}
 	low, high := max(first, m.first), min(end, m.end)
