@@ -52,8 +52,17 @@ type ScheduleMessageService struct {
 	mu      sync.Mutex // guards offsets
 	offsets map[int32]storage.QueueOffset
 
+	saveMu sync.Mutex     // held for a save; guards noted
+	noted  *delayProgress // to be saved once the log is flushed that far, nil if there is none
+
 	stop chan struct{}
 	done sync.WaitGroup
+}
+
+// delayProgress is how far each level is, and the end of the log that holds the deliveries up to there.
+type delayProgress struct {
+	offsets map[int32]storage.QueueOffset
+	end     storage.PhyOffset
 }
 
 // delayLevel is the reader of one level.
@@ -137,8 +146,9 @@ func encodeDelayOffsets(offsets map[int32]storage.QueueOffset) []byte {
 	return w.b
 }
 
-// Start begins delivery.
+// Start begins delivery. The offsets come into bounds before the first new message can move those.
 func (s *ScheduleMessageService) Start() {
+	s.makeLevels(time.Now())
 	s.done.Add(2)
 	go s.deliver()
 	go s.persistRegularly()
@@ -148,7 +158,10 @@ func (s *ScheduleMessageService) Start() {
 func (s *ScheduleMessageService) Stop() error {
 	close(s.stop)
 	s.done.Wait()
-	return s.Persist()
+	if s.flushesSync() || s.b.store.Stats().LatchedCause != nil {
+		return s.Persist()
+	}
+	return s.save(s.progress()) // closing flushes the log
 }
 
 // Offsets are the delivered offsets by level.
@@ -158,21 +171,61 @@ func (s *ScheduleMessageService) Offsets() map[int32]storage.QueueOffset {
 	return maps.Clone(s.offsets)
 }
 
-// Persist saves the offsets. Under SYNC_FLUSH the deliveries that they stand for are on the disk first: an offset that
-// survives a power cut which its delivery does not survive would lose the message.
+// Persist saves offsets whose deliveries are on the disk: one that survives a power cut which its delivery does not
+// survive would lose a message that was safe. Under SYNC_FLUSH it waits for the log. Otherwise it does not press the
+// log: it saves what it noted before, when the log has come that far by itself.
 func (s *ScheduleMessageService) Persist() error {
-	offsets, end := s.Offsets(), s.b.store.MaxPhyOffset()
-	if len(offsets) == 0 {
+	s.saveMu.Lock()
+	defer s.saveMu.Unlock()
+	now := s.progress()
+	if len(now.offsets) == 0 {
 		return nil
 	}
-	if s.b.store.Config().FlushDiskType == storage.SyncFlush {
-		flushed := make(chan storage.PutMessageStatus, 1)
-		s.b.store.SubmitFlushRequest(end, time.Now().Add(persistFlushTimeout), func(status storage.PutMessageStatus) { flushed <- status })
-		if status := <-flushed; status != storage.PutOK {
-			return fmt.Errorf("delay offsets not saved, the log is not flushed to %d: %s", end, status)
+	if s.flushesSync() {
+		if err := s.awaitFlush(now.end); err != nil {
+			return err
 		}
 	}
-	return s.file.save(encodeDelayOffsets(offsets))
+	switch flushed := s.b.store.FlushedWhere(); {
+	case now.end <= flushed:
+		s.noted = nil
+		return s.save(now)
+	case s.noted == nil:
+		s.noted = &now
+	case s.noted.end <= flushed:
+		noted := *s.noted
+		s.noted = &now
+		return s.save(noted)
+	}
+	return nil
+}
+
+func (s *ScheduleMessageService) flushesSync() bool {
+	return s.b.store.Config().FlushDiskType == storage.SyncFlush
+}
+
+func (s *ScheduleMessageService) awaitFlush(end storage.PhyOffset) error {
+	flushed := make(chan storage.PutMessageStatus, 1)
+	s.b.store.SubmitFlushRequest(end, time.Now().Add(persistFlushTimeout), func(status storage.PutMessageStatus) { flushed <- status })
+	if status := <-flushed; status != storage.PutOK {
+		return fmt.Errorf("delay offsets not saved, the log is not flushed to %d: %s", end, status)
+	}
+	return nil
+}
+
+// progress is how far delivery is now. What the transient pool holds belongs to it; in this order of looks the end is
+// never too low.
+func (s *ScheduleMessageService) progress() delayProgress {
+	offsets := s.Offsets()
+	uncommitted := s.b.store.RemainHowManyToCommit()
+	return delayProgress{offsets, s.b.store.MaxPhyOffset() + storage.PhyOffset(uncommitted)}
+}
+
+func (s *ScheduleMessageService) save(p delayProgress) error {
+	if len(p.offsets) == 0 {
+		return nil
+	}
+	return s.file.save(encodeDelayOffsets(p.offsets))
 }
 
 func (s *ScheduleMessageService) persistRegularly() {
@@ -206,11 +259,7 @@ func (s *ScheduleMessageService) deliver() {
 
 // step delivers all that is due and says when to look again.
 func (s *ScheduleMessageService) step(now time.Time) time.Duration {
-	millis := s.b.store.Config().DelayLevels.Millis
-	for len(s.levels) < len(millis) {
-		level := int32(len(s.levels) + 1)
-		s.levels = append(s.levels, &delayLevel{level: level, offset: s.offset(level)})
-	}
+	millis := s.makeLevels(now)
 	wait := deliverInterval
 	for again := true; again; {
 		again = false
@@ -226,6 +275,18 @@ func (s *ScheduleMessageService) step(now time.Time) time.Duration {
 		}
 	}
 	return wait
+}
+
+// makeLevels makes the readers of levels that have none yet, and returns the delays of all.
+func (s *ScheduleMessageService) makeLevels(now time.Time) (millis []int64) {
+	millis = s.b.store.Config().DelayLevels.Millis
+	for len(s.levels) < len(millis) {
+		level := int32(len(s.levels) + 1)
+		l := &delayLevel{level: level, offset: s.offset(level)}
+		s.clamp(l, now)
+		s.levels = append(s.levels, l)
+	}
+	return millis
 }
 
 func (s *ScheduleMessageService) offset(level int32) storage.QueueOffset {

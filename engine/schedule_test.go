@@ -12,6 +12,7 @@ import (
 	"loopmq/reactor/remoting"
 	"loopmq/storage"
 	"loopmq/storage/message"
+	"loopmq/storage/vfs/faultfs"
 )
 
 // shortDelays are delay levels for tests.
@@ -223,4 +224,45 @@ func FuzzDecodeDelayOffsets(f *testing.F) {
 			t.Errorf("%v does not come back: %v, %v", offsets, again, err)
 		}
 	})
+}
+
+// A message that waited safely on the disk is not lost when the crash takes its delivery: the offset that passes it by
+// is not saved before.
+func TestDelayOffsetsFollowTheDisk(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		pool  bool
+		crash faultfs.CrashKind
+	}{{"power cut", false, faultfs.PowerLoss}, {"kill with the transient pool", true, faultfs.ProcessKill}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			fs := faultfs.New()
+			cfg := nodeConfig("/store")
+			shortDelays(1500)(&cfg)
+			cfg.Store.TransientStorePoolEnable, cfg.Store.TransientStorePoolSize = c.pool, 3
+			cfg.Store.FlushIntervalCommitLog, cfg.Store.FlushCommitLogThoroughInterval = 10, 10
+			b := startDoomedNode(t, cfg, fs)
+			addNodeTopic(t, b, "orders", 1)
+			client := dialNode(t, b)
+			wantCode(t, client.call(remoting.SendMessageV2, []byte("late"), sendV2("orders", 0, "DELAY\x011")...), remoting.Success)
+			eventually(t, "the message on the disk", func() bool {
+				return b.store.FlushedWhere() > 0 && b.store.RemainHowManyToCommit() == 0 && b.store.RemainHowManyToFlush() == 0
+			})
+			must(t, b.store.UpdateConfig(func(c *storage.Config) { // neither is written from now on
+				c.FlushCommitLogThoroughInterval, c.FlushCommitLogLeastPages = 3_600_000, 1000
+				c.CommitCommitLogThoroughInterval, c.CommitCommitLogLeastPages = 3_600_000, 1000
+			}))
+			eventually(t, "the delivery", func() bool { return b.schedule.Offsets()[1] == 1 })
+			for range 3 {
+				must(t, b.schedule.Persist())
+			}
+			crashed := fs.Crash(c.crash, 0)
+			_ = b.Shutdown(time.Second) // its disk is gone
+			b = startNode(t, cfg, crashed)
+			eventually(t, "the message, after the crash", func() bool {
+				_, end, _ := b.store.QueueOffsets("orders", 0)
+				return end == 1
+			})
+		})
+	}
 }
