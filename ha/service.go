@@ -100,9 +100,11 @@ func (s *HAService) Stop() {
 }
 
 // Readable says that log bytes below end may be sent; it never blocks. It is the store's listener.
-func (s *HAService) Readable(storage.PhyOffset) {
+func (s *HAService) Readable(end storage.PhyOffset) {
 	for _, c := range *s.connections.Load() {
-		c.wakePump()
+		if !c.reportIsNear(end) {
+			c.wakePump()
+		}
 	}
 }
 
