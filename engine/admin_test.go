@@ -141,6 +141,8 @@ func TestReconnectReplacesTheClient(t *testing.T) {
 	wantCode(t, other.call(remoting.HeartBeat, heartbeat("c2", "g", "T", "*", 1)), remoting.Success)
 	wantCode(t, anew.call(remoting.HeartBeat, heartbeat("c1", "g", "T", "*", 1)), remoting.Success)
 	wantBody(t, anew.call(remoting.GetConsumerListByGroup, nil, "consumerGroup", "g"), `{"consumerIdList":["c2","c1"]}`)
+	// What was pushed before is in front of an answer on the same connection.
+	wantCode(t, other.call(remoting.GetConsumerListByGroup, nil, "consumerGroup", "g"), remoting.Success)
 	for len(other.pushes) > 0 {
 		<-other.pushes
 	}
@@ -148,6 +150,7 @@ func TestReconnectReplacesTheClient(t *testing.T) {
 	wantCode(t, anew.call(remoting.HeartBeat, heartbeat("c1", "g", "T", "*", 1)), remoting.Success)
 	wantBody(t, anew.call(remoting.GetConsumerListByGroup, nil, "consumerGroup", "g"), `{"consumerIdList":["c2","c1"]}`)
 	eventually(t, "the old connection is gone", func() bool { return b.server.Stats().Connections == 2 })
+	wantCode(t, other.call(remoting.GetConsumerListByGroup, nil, "consumerGroup", "g"), remoting.Success)
 	if len(other.pushes) != 0 {
 		t.Fatal("the end of the old connection was told as a change")
 	}
