@@ -163,6 +163,8 @@ func isQueueName(topic []byte, id int32) bool {
 func (s *consumeQueueStore) renew(q *ConsumeQueue) (*ConsumeQueue, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// Out of the table first: when its files cannot be removed, whoever looks next must not find a queue that is gone.
+	delete(s.topics[q.topic], q.queueID)
 	if err := q.delete(); err != nil {
 		return nil, fmt.Errorf("delete queue %d of topic %q: %w", q.queueID, q.topic, err)
 	}
