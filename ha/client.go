@@ -5,7 +5,10 @@ package ha
 import (
 	"context"
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,6 +23,12 @@ const (
 	reconnectWait  = 5 * time.Second
 	// handshakeWait is how long a RocketMQ master has to be silent before the slave takes it for one.
 	handshakeWait = 500 * time.Millisecond
+	// askTimeout bounds a question for the master's first offset.
+	askTimeout = 3 * time.Second
+	// complainInterval is how often the same failure is logged.
+	complainInterval = time.Minute
+	// syncedInterval is how often haReportSynced looks whether more was synced.
+	syncedInterval = 10 * time.Millisecond
 )
 
 // HAClient is the slave side: it follows a master, is the log's writer, and reports what it holds. Its goroutine dials
@@ -35,15 +44,22 @@ type HAClient struct {
 
 	client *reactor.Client
 	link   atomic.Pointer[haLink]
+	buffer *readBuffer // of the one link there is
 	// loopmqAt is the address at which a loopmq master has been met: there the slave waits for the hello.
 	loopmqAt atomic.Pointer[string]
 	status   atomic.Pointer[ClientStatus]
 
 	cuts, cutBytes atomic.Int64 // tails cut, and what they held
 
+	complaintMu sync.Mutex // guards the two below
+	complaint   string
+	complained  time.Time
+
 	wake    chan struct{}
 	stopped chan struct{}
 	done    chan struct{}
+	asking  sync.WaitGroup // questions for the master's first offset
+	ctx     context.Context
 	cancel  context.CancelFunc
 }
 
@@ -52,6 +68,7 @@ type ClientStatus struct {
 	MasterAddr              string
 	State                   string // connecting, handshake, transfer, refused
 	Refused                 string // why the logs do not join, "" when they do
+	LastError               string // what ended the last link, or kept it from being made; "" in transfer
 	LastReadTimestamp       time.Time
 	LastWriteTimestamp      time.Time
 	TransferredByteInSecond int64
@@ -62,35 +79,37 @@ type ClientStatus struct {
 func NewHAClient(opts Options, service *HAService) *HAClient {
 	c := &HAClient{
 		config: opts.Config, store: opts.Store, logger: opts.Logger, state: service.state, service: service,
-		address: opts.MasterAddress, minOffset: opts.MasterMinOffset,
+		address: opts.MasterAddress, minOffset: opts.MasterMinOffset, buffer: newReadBuffer(),
 		wake: make(chan struct{}, 1), stopped: make(chan struct{}), done: make(chan struct{}),
 	}
 	if c.logger == nil {
 		c.logger = slog.Default()
 	}
-	c.status.Store(&ClientStatus{State: "connecting"})
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.status.Store(&ClientStatus{State: linkStates[linkAsked]})
 	return c
 }
 
 // Start begins to look for the master.
 func (c *HAClient) Start() error {
-	var err error
-	c.client, err = reactor.NewClient(reactor.ClientConfig{
+	cfg := reactor.ClientConfig{
 		ReadBufferCap: 1 << 20,
 		DialTimeout:   connectTimeout,
 		Logger:        c.logger,
 		OnTick:        c.onTick,
-	}, &slaveHandler{c})
-	if err != nil {
+	}
+	if c.config().HaReportSynced {
+		cfg.TickInterval = syncedInterval
+	}
+	var err error
+	if c.client, err = reactor.NewClient(cfg, &slaveHandler{c}); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	c.cancel = cancel
-	go c.run(ctx)
+	go c.run()
 	return nil
 }
 
-// Stop leaves the master. The goroutine is joined before the loop ends.
+// Stop leaves the master. The goroutines are joined before the loop ends.
 func (c *HAClient) Stop() {
 	close(c.stopped)
 	c.cancel()
@@ -98,6 +117,7 @@ func (c *HAClient) Stop() {
 		l.conn.Close()
 	}
 	<-c.done
+	c.asking.Wait()
 	c.client.Stop()
 }
 
@@ -120,11 +140,15 @@ func (c *HAClient) masterAddress() string {
 	return c.address()
 }
 
-func (c *HAClient) run(ctx context.Context) {
+var errNoMasterAddress = errors.New("no master to follow: no name server has told one, and haMasterAddress is not set")
+
+func (c *HAClient) run() {
 	defer close(c.done)
 	for {
 		if addr := c.masterAddress(); addr != "" {
-			c.follow(ctx, addr)
+			c.follow(addr)
+		} else {
+			c.complain("", errNoMasterAddress)
 		}
 		select {
 		case <-time.After(reconnectWait):
@@ -136,19 +160,20 @@ func (c *HAClient) run(ctx context.Context) {
 }
 
 func (c *HAClient) newLink(addr string) *haLink {
-	return &haLink{client: c, addr: addr, buffer: newReadBuffer(), closed: make(chan struct{})}
+	c.buffer.reset()
+	return &haLink{client: c, addr: addr, buffer: c.buffer, closed: make(chan struct{})}
 }
 
 // follow connects, and returns when the connection has ended.
-func (c *HAClient) follow(ctx context.Context, addr string) {
+func (c *HAClient) follow(addr string) {
 	l := c.newLink(addr)
-	if err := l.prepare(ctx); err != nil {
-		c.logger.Warn("cannot follow the master", "master", addr, "cause", err)
+	if err := l.prepare(c.ctx); err != nil {
+		c.complain(addr, err)
 		return
 	}
-	conn, err := c.client.Dial(ctx, addr, l)
+	conn, err := c.client.Dial(c.ctx, addr, l)
 	if err != nil {
-		c.logger.Warn("master not reached", "master", addr, "cause", err)
+		c.complain(addr, fmt.Errorf("master not reached: %w", err))
 		return
 	}
 	select {
@@ -159,6 +184,47 @@ func (c *HAClient) follow(ctx context.Context, addr string) {
 	}
 	c.link.Store(nil)
 }
+
+// complain shows why there is no link to the master; in the log at once when it is something new, and then each minute.
+// Any goroutine.
+func (c *HAClient) complain(addr string, err error) {
+	if c.ctx.Err() != nil {
+		return // stopping
+	}
+	text := err.Error()
+	st := c.Status()
+	st.LastError, st.MasterAddr = text, addr
+	c.status.Store(&st)
+	c.complaintMu.Lock()
+	defer c.complaintMu.Unlock()
+	if now := time.Now(); text != c.complaint || now.Sub(c.complained) >= complainInterval {
+		c.complaint, c.complained = text, now
+		level := slog.LevelWarn
+		if errors.Is(err, errRefused) {
+			level = slog.LevelError
+		}
+		c.logger.Log(c.ctx, level, "this slave follows no master", "master", addr, "cause", text)
+	}
+}
+
+// ask gets the master's first offset on a goroutine of its own and hands it to the link.
+func (c *HAClient) ask(l *haLink, answered func(first storage.PhyOffset, err error, now time.Time)) {
+	c.asking.Go(func() {
+		first, err := storage.PhyOffset(0), errNoMinOffset
+		if c.minOffset != nil {
+			ctx, cancel := context.WithTimeout(c.ctx, askTimeout)
+			defer cancel()
+			first, err = c.minOffset(ctx)
+		}
+		l.conn.Post(func() {
+			if !l.conn.Closed() {
+				answered(first, err, time.Now())
+			}
+		})
+	})
+}
+
+var errNoMinOffset = errors.New("nobody tells the master's first offset")
 
 func (c *HAClient) onTick() {
 	if l := c.link.Load(); l != nil {
@@ -181,9 +247,7 @@ func (h *slaveHandler) OnTraffic(conn reactor.Conn) {
 }
 
 func (h *slaveHandler) OnClose(conn reactor.Conn, err error) {
-	l := conn.Context().(*haLink)
-	h.client.logger.Info("link to the master ended", "master", l.addr, "cause", err)
-	close(l.closed)
+	conn.Context().(*haLink).onClose(err)
 }
 
 func encodeReport(b *[reportSize]byte, offset int64) {

@@ -3,6 +3,7 @@
 package ha
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -35,6 +36,7 @@ func (l *haLink) message(h frameHeader, body []byte, now time.Time) error {
 			return err
 		}
 		l.state, l.refused = linkRefused, m.Error()
+		l.publish(now)
 		return fmt.Errorf("%w: the master says: %w", errRefused, m)
 	}
 	return fmt.Errorf("%w: handshake message %d from a master", ErrProtocol, kind)
@@ -45,24 +47,24 @@ func (l *haLink) onHello(m helloMessage, now time.Time) error {
 	l.client.loopmqAt.Store(&addr)
 	if l.state != linkAsked {
 		// It came after this slave had given it up. The master closes too; the next link waits for the hello.
-		return fmt.Errorf("the master's hello came late")
+		return errors.New("the master's hello came late")
 	}
-	l.state, l.hello, l.seam = linkComparing, m, nil
+	l.state, l.hello = linkComparing, m
 	if mine := l.client.config().MappedFileSizeCommitLog; mine != m.fileSize {
 		return l.refuse(refuseFileSize, fmt.Sprintf("mappedFileSizeCommitLog is %d at the master and %d here", m.fileSize, mine), now)
 	}
 	store := l.client.store
 	first, end := store.MinPhyOffset(), store.MaxPhyOffset()
+	if end < m.first && l.client.state.copying() {
+		if err := l.startOver(m.first); err != nil {
+			return err
+		}
+		first, end = store.MinPhyOffset(), store.MaxPhyOffset()
+	}
 	mine := mineMessage{first: first, end: end, floor: l.client.state.floor(end), node: l.client.state.node()}
 	l.write(mine.append(nil), now)
 	if first == end {
-		// Nothing here to compare: the whole log, from its first byte. An empty file at another place would be in the way.
-		if end != m.first {
-			if err := store.TruncateTo(0); err != nil {
-				return fmt.Errorf("empty the log: %w", err)
-			}
-		}
-		return l.begin(m.first, now)
+		return l.copyAll(now)
 	}
 	low, high := max(first, m.first), min(end, m.end)
 	switch {
@@ -71,19 +73,41 @@ func (l *haLink) onHello(m helloMessage, now time.Time) error {
 	case low >= high:
 		return l.refuse(refuseDiverged, fmt.Sprintf("the master's log, %d to %d, and this one, %d to %d, have nothing in common: rebuild this slave", m.first, m.end, first, end), now)
 	}
-	l.compare = newComparison(low, high)
+	l.compare = newComparison(store, low, high)
 	return l.ask(now)
+}
+
+// copyAll begins at the master's first byte: there is nothing here to compare.
+func (l *haLink) copyAll(now time.Time) error {
+	store := l.client.store
+	if store.MaxPhyOffset() != l.hello.first {
+		if err := store.TruncateTo(0); err != nil { // an empty file may be left of a start that got no byte
+			return err
+		}
+	}
+	if err := l.client.state.setCopying(l.hello.end > l.hello.first); err != nil {
+		return err
+	}
+	return l.begin(l.hello.first, now)
 }
 
 // ask puts the next question, or ends the comparison.
 func (l *haLink) ask(now time.Time) error {
-	from, to, done := l.compare.next()
+	from, to, done, err := l.compare.next()
+	if err != nil {
+		return err
+	}
 	if done {
 		return l.join(now)
 	}
-	var ok bool
-	if l.comparing, ok = hashRange(l.client.store, from, to); !ok {
-		return fmt.Errorf("bytes %d to %d of this log cannot be read", from, to)
+	if err := reading(func() (err error) {
+		var ok bool
+		if l.comparing, ok = hashRange(l.client.store, from, to); !ok {
+			err = fmt.Errorf("bytes %d to %d of this log cannot be read", from, to)
+		}
+		return err
+	}); err != nil {
+		return err
 	}
 	l.write(appendAsk(nil, from, to), now)
 	return nil
@@ -96,7 +120,7 @@ func (l *haLink) onHash(m hashMessage, now time.Time) error {
 	if m.sum == [len(m.sum)]byte{} {
 		return fmt.Errorf("the master no longer has bytes %d to %d", m.from, m.to)
 	}
-	l.compare.answer(equalHash(l.comparing, m.sum))
+	l.compare.answer(l.comparing == m.sum)
 	return l.ask(now)
 }
 
@@ -112,7 +136,7 @@ func (l *haLink) join(now time.Time) error {
 	if err != nil {
 		return err
 	}
-	if seam < l.compare.low || parted == l.compare.low {
+	if seam <= l.compare.low {
 		return l.refuse(refuseDiverged, fmt.Sprintf("the logs differ from %d on, where they begin to overlap: rebuild this slave", parted), now)
 	}
 	if floor := l.client.state.floor(end); seam < floor {
@@ -142,7 +166,7 @@ func (l *haLink) begin(offset storage.PhyOffset, now time.Time) error {
 	}
 	l.client.logger.Info("following a loopmq master", "master", l.addr, "from", offset, "masterEnd", l.hello.end, "sync", l.hello.sync)
 	l.state, l.compare = linkTransfer, nil
-	l.reported = offset
+	l.next, l.reported = offset, offset
 	l.write(appendOne(nil, kindBegin, offset), now)
 	return nil
 }
@@ -153,5 +177,6 @@ func (l *haLink) refuse(reason refuseReason, text string, now time.Time) error {
 	m := refuseMessage{reason: reason, first: store.MinPhyOffset(), end: store.MaxPhyOffset(), text: text}
 	l.state, l.refused = linkRefused, text
 	l.write(m.append(nil), now)
+	l.publish(now)
 	return fmt.Errorf("%w: %s", errRefused, text)
 }

@@ -16,6 +16,9 @@ func newReadBuffer() *readBuffer {
 	return &readBuffer{byteBufferRead: make([]byte, readBufferMax), byteBufferBackup: make([]byte, readBufferMax)}
 }
 
+// reset forgets what was received.
+func (b *readBuffer) reset() { b.w, b.dispatchPosition = 0, 0 }
+
 // space is where the next bytes are to be read; never empty after carry.
 func (b *readBuffer) space() []byte { return b.byteBufferRead[b.w:] }
 

@@ -11,88 +11,106 @@ import (
 
 // seamCheck looks at the first bytes that a RocketMQ master sends, before they are appended. Such a master compares
 // nothing, so all that can be asked is that the record which spans the seam is whole, checksum and all, and that the
-// next one says it lies where it does. Bytes are held back until the spanning record is there: at most one record.
+// one after it says it lies where it does. Bytes are held back until the record that they belong to has been looked at.
 type seamCheck struct {
 	store Store
-	start storage.PhyOffset // of the record that the log's end may lie in
-	from  storage.PhyOffset // log's end at the connect: where held bytes begin
-	bytes []byte            // from start on: what the log has of the record, then what the master sent
+	left  int               // records to look at; -1 before the first byte
+	start storage.PhyOffset // of the next of them
+	has   int               // how much of it is in the log
+	bytes []byte            // from start on: what the log has, then what the master sent
 }
 
 // recordSizeMax bounds what is held back: the largest body that a broker can be told to accept, with room for the rest.
 const recordSizeMax = 32 << 20
 
-func newSeamCheck(store Store) *seamCheck { return &seamCheck{store: store, start: -1} }
+func newSeamCheck(store Store) *seamCheck { return &seamCheck{store: store, left: -1} }
 
-func (s *seamCheck) heldBytes() int {
-	if s.start < 0 {
-		return 0
-	}
-	return len(s.bytes) - int(s.from-s.start)
-}
+func (s *seamCheck) done() bool { return s.left == 0 }
 
-// held is what was held back, and where it belongs.
-func (s *seamCheck) held() (storage.PhyOffset, []byte) {
-	return s.from, s.bytes[s.from-s.start:]
-}
-
-// take adds a body that begins at offset; joined says that all that is held may be appended.
-func (s *seamCheck) take(offset storage.PhyOffset, body []byte) (joined bool, err error) {
-	if s.start < 0 {
-		if err := s.begin(offset); err != nil {
-			return false, err
+// take adds a body that begins at offset and returns what may be appended now, and where.
+func (s *seamCheck) take(offset storage.PhyOffset, body []byte) (at storage.PhyOffset, free []byte, err error) {
+	if s.left < 0 {
+		if err := reading(func() error { return s.begin(offset) }); err != nil {
+			return 0, nil, err
 		}
 	}
 	s.bytes = append(s.bytes, body...)
-	size, magic, ok := message.Peek(s.bytes)
+	joined := 0
+	for s.left > 0 {
+		size, err := s.look(joined)
+		if err != nil {
+			return 0, nil, fmt.Errorf("the master's bytes at %d do not join this log: %w", s.start+storage.PhyOffset(s.has), err)
+		}
+		if size == 0 {
+			break
+		}
+		joined += size
+		s.left--
+	}
+	if s.left == 0 {
+		joined = len(s.bytes)
+	}
+	if joined == 0 {
+		return 0, nil, nil
+	}
+	at, free = s.start+storage.PhyOffset(s.has), s.bytes[s.has:joined]
+	s.start, s.bytes, s.has = s.start+storage.PhyOffset(joined), s.bytes[joined:], 0
+	return at, free, nil
+}
+
+// look judges the record at a position of the bytes; size 0 says that not all of it is there.
+func (s *seamCheck) look(position int) (size int, err error) {
+	b, at := s.bytes[position:], s.start+storage.PhyOffset(position)
+	size, magic, ok := message.Peek(b)
 	switch {
 	case !ok:
-		return false, nil // not even a head
+		return 0, nil
 	case magic == message.MagicBlank:
-		return true, nil
+		s.left = 1 // what follows it is another file
+		return len(b), nil
 	case magic != message.MagicV1 && magic != message.MagicV2, size < recordHeadSize, size > recordSizeMax:
-		return false, fmt.Errorf("the master's bytes at %d do not join this log: no record begins at %d", s.from, s.start)
-	case len(s.bytes) < size:
-		return false, nil
+		return 0, fmt.Errorf("no record begins at %d", at)
+	case len(b) < size:
+		return 0, nil
 	}
 	var r message.Record
-	if err := message.Decode(s.bytes[:size], &r); err != nil {
-		return false, fmt.Errorf("the master's bytes at %d do not join this log: record at %d: %w", s.from, s.start, err)
+	if err := message.Decode(b[:size], &r); err != nil {
+		return 0, fmt.Errorf("record at %d: %w", at, err)
 	}
-	if r.PhysicalOffset != int64(s.start) {
-		return false, fmt.Errorf("the master's bytes at %d do not join this log: the record at %d says it lies at %d", s.from, s.start, r.PhysicalOffset)
+	if r.PhysicalOffset != int64(at) {
+		return 0, fmt.Errorf("the record at %d says it lies at %d", at, r.PhysicalOffset)
 	}
 	if err := message.CheckCRC(&r); err != nil {
-		return false, fmt.Errorf("the master's bytes at %d do not join this log: record at %d: %w", s.from, s.start, err)
+		return 0, fmt.Errorf("record at %d: %w", at, err)
 	}
-	return true, nil
+	return size, nil
 }
 
 // begin finds the record that the log's end lies in, and takes the piece of it that is here.
 func (s *seamCheck) begin(offset storage.PhyOffset) error {
-	s.from, s.start = offset, offset
+	s.start, s.left = offset, 1
 	end := s.store.MaxPhyOffset()
-	if end == 0 {
-		return nil
+	if end != offset {
+		return nil // an empty log
 	}
-	at := end - storage.PhyOffset(s.store.DispatchBehindBytes())
-	for at < end {
+	for at := end - storage.PhyOffset(s.store.DispatchBehindBytes()); at < end; {
 		sel, ok := s.store.Select(at, int(end-at))
 		if !ok {
 			return fmt.Errorf("bytes from %d of this log cannot be read", at)
 		}
 		size, _, whole := message.Peek(sel.Bytes())
 		if !whole || size > len(sel.Bytes()) {
+			s.start, s.left = at, 2
 			s.bytes = append(s.bytes, sel.Bytes()...)
+			s.has = len(s.bytes)
 			sel.Release()
-			break
+			return nil
 		}
 		sel.Release()
-		if size <= 0 {
+		if size < recordHeadSize {
 			return fmt.Errorf("no record at %d of this log", at)
 		}
 		at += storage.PhyOffset(size)
 	}
-	s.start = at
 	return nil
 }

@@ -38,6 +38,9 @@ type stateData struct {
 	Floor  storage.PhyOffset `json:"floor"`
 	// SyncFrom is the offset from which on the master was SYNC_MASTER: the one followed, or this node itself; −1 when it is not.
 	SyncFrom storage.PhyOffset `json:"syncFrom"`
+	// Copying says that the log is a copy that began at the master's first byte and has not caught up once. When the
+	// master deletes what it still lacks, it may begin anew.
+	Copying bool `json:"copying,omitempty"`
 }
 
 // openState loads the file or makes it. An unreadable one is an error: guessing could lose what was acknowledged.
@@ -46,7 +49,7 @@ func openState(fsys vfs.FS, path string) (*stateFile, error) {
 	b, err := fsys.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		var id nodeID
-		_, _ = rand.Read(id[:])
+		_, _ = rand.Read(id[:]) // never fails
 		// Without a history this node's bytes count as its own.
 		return s, s.save(stateData{Node: hex.EncodeToString(id[:]), Regime: regimeMaster, SyncFrom: -1})
 	}
@@ -103,8 +106,30 @@ func (d *stateData) floorAt(end storage.PhyOffset) storage.PhyOffset {
 func (s *stateFile) follow(regime string, syncFrom, end storage.PhyOffset) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next := stateData{Node: s.data.Node, Regime: regime, Floor: s.data.floorAt(end), SyncFrom: syncFrom}
-	if s.data.Regime == regime && s.data.SyncFrom == syncFrom && s.data.floorAt(end) == s.data.Floor {
+	next := s.data
+	next.Regime, next.Floor, next.SyncFrom = regime, s.data.floorAt(end), syncFrom
+	return s.saveIfNew(next)
+}
+
+// copying says whether the log is an unfinished copy.
+func (s *stateFile) copying() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.data.Copying
+}
+
+// setCopying is called before the first byte of a copy is taken, and when the copy has caught up.
+func (s *stateFile) setCopying(copying bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := s.data
+	next.Copying = copying
+	return s.saveIfNew(next)
+}
+
+// saveIfNew is called with mu held.
+func (s *stateFile) saveIfNew(next stateData) error {
+	if next == s.data {
 		return nil
 	}
 	return s.save(next)

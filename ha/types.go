@@ -43,6 +43,7 @@ type Config struct {
 	MaxHaTransferByteInSecond int64          // maxHaTransferByteInSecond, 100 MiB, for each slave
 	HaRetainedMax             int64          // ours: haRetainedMax, log kept for connected slaves, from the end
 	HaAllowList               []netip.Prefix // ours: haAllowList, CIDRs that may connect; empty: all
+	HaReportSynced            bool           // ours: haReportSynced, false: a slave reports what it has synced, not what it has appended
 	MappedFileSizeCommitLog   int64
 }
 
