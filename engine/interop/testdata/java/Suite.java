@@ -320,6 +320,7 @@ public class Suite {
         check(times.equals(Arrays.asList(0, 1, 2)), "consumed as", times);
         await("the second try", () -> later.get() != null);
         check(later.get().equals(topic), "a retried message shows its own topic", later.get());
+        Thread.sleep(1000); // the consumer has the broker's answer: a stop before it would give the message back again
         c.shutdown();
         // The dead letter topic may only be written: a reader has to be let in first.
         admin.createAndUpdateTopicConfig(args.get("broker"), new TopicConfig("%DLQ%" + group, 1, 1, 6));
@@ -441,6 +442,10 @@ public class Suite {
     }
 
     static void autoCreate(String name) throws Exception {
+        // A 5.x broker may register only 10 s after its start, when its connection to the name server comes late.
+        await("the route of TBW102", () -> {
+            try { return !admin.examineTopicRouteInfo("TBW102").getQueueDatas().isEmpty(); } catch (MQClientException e) { return false; }
+        });
         String topic = "suite_" + name + "_" + run;
         DefaultMQProducer p = producer(name);
         for (int i = 0; i < 10; i++) send(p, message(topic, "", "", "auto " + i));
