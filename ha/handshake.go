@@ -118,7 +118,7 @@ func decodeHello(body []byte) (m helloMessage, err error) {
 	m.fileSize = int64(r.offset())
 	m.first, m.end, m.syncFrom = r.offset(), r.offset(), r.offset()
 	copy(m.node[:], r.bytes(len(m.node)))
-	if r.err() || role[0] > 1 || m.fileSize <= 0 || m.first > m.end {
+	if r.err() || role[0] > 1 || m.fileSize <= 0 || m.first > m.end || int64(m.first)%m.fileSize != 0 {
 		return m, fmt.Errorf("%w: hello of %d bytes", ErrProtocol, len(body))
 	}
 	m.sync = role[0] == 1

@@ -17,15 +17,21 @@ import (
 )
 
 // memoryLog is a slave's log of which only the bytes matter.
-type memoryLog struct {
-	Store
-	bytes []byte
-}
+type memoryLog struct{ bytes []byte }
 
 func (m *memoryLog) MinPhyOffset() storage.PhyOffset { return 0 }
 func (m *memoryLog) MaxPhyOffset() storage.PhyOffset { return storage.PhyOffset(len(m.bytes)) }
+func (m *memoryLog) FlushedWhere() storage.PhyOffset { return m.MaxPhyOffset() }
+func (m *memoryLog) DispatchBehindBytes() int64      { return 0 }
+func (m *memoryLog) Select(storage.PhyOffset, int) (storage.SelectMappedBufferResult, bool) {
+	return storage.SelectMappedBufferResult{}, false
+}
+func (m *memoryLog) TruncateTo(offset storage.PhyOffset) error {
+	m.bytes = m.bytes[:offset]
+	return nil
+}
 func (m *memoryLog) AppendToCommitLog(start storage.PhyOffset, data []byte) error {
-	if int(start) != len(m.bytes) {
+	if int(start) != len(m.bytes) && len(m.bytes) > 0 {
 		return ErrProtocol
 	}
 	m.bytes = append(m.bytes, data...)
