@@ -213,7 +213,7 @@ func checkQueueID(h *sendHeader, topic *TopicConfig, from *reactor.Session) *ref
 // wait there, the first makes the topic and the others find it.
 func (p *SendMessageProcessor) createTopic(req *reactor.Request, h *sendHeader) {
 	owned := &reactor.Request{Command: *req.Clone(), Session: req.Session, ReceivedAt: req.ReceivedAt}
-	if !p.b.adminLane.Submit(func() { p.acceptNewTopic(owned) }) {
+	if !p.b.adminLane.SubmitOwned(owned, func() { p.acceptNewTopic(owned) }) {
 		p.answer(req.ReplyTo(), &refusal{remoting.SystemBusy, remarkOverload + ", too many topics to create"})
 	}
 }
@@ -418,7 +418,7 @@ func (p *SendMessageProcessor) exhausted(req *reactor.Request, h *sendHeader) (d
 // createDLQ leaves a send to the admin lane, where its dead letter topic is made.
 func (p *SendMessageProcessor) createDLQ(req *reactor.Request, dead string) {
 	owned := &reactor.Request{Command: *req.Clone(), Session: req.Session, ReceivedAt: req.ReceivedAt}
-	submitted := p.b.adminLane.Submit(func() {
+	submitted := p.b.adminLane.SubmitOwned(owned, func() {
 		if topic, err := p.b.topics.CreateInSendBack(dead, dlqQueueNums, PermRead|PermWrite, 0); topic == nil {
 			p.answer(owned.ReplyTo(), refuse(remoting.SystemError, "topic[%s] not exist: %v", dead, err))
 			return

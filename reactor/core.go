@@ -234,7 +234,7 @@ const overloadRemark = "[OVERLOAD]system busy, start flow control for a while"
 
 func (c *core) enqueue(r *registration, req *Request) {
 	owned := ownedRequest(req)
-	if !r.lane.submit(task{req: owned, reg: r, core: c, queuedAt: req.ReceivedAt}) {
+	if !r.lane.submit(task{req: owned, reg: r, core: c, bytes: req.Bytes(), queuedAt: req.ReceivedAt}) {
 		releaseRequest(owned)
 		req.ReplyCode(remoting.SystemBusy, overloadRemark)
 	}

@@ -6,9 +6,15 @@ import (
 	"runtime/debug"
 	"sync"
 	"time"
+
+	"loopmq/reactor/remoting"
 )
 
-// Lane is a bounded set of workers with a bounded queue; at the bound a request is answered SYSTEM_BUSY [OVERLOAD].
+// laneBytesMax bounds the bytes that a lane's queued tasks own: frames are up to 16 MiB, and many may wait.
+const laneBytesMax = 64 << 20
+
+// Lane is a bounded set of workers with a queue that is bounded in tasks and in the bytes that they own; at the bound a
+// request is answered SYSTEM_BUSY [OVERLOAD].
 type Lane struct {
 	name     string
 	capacity int
@@ -19,6 +25,7 @@ type Lane struct {
 	tasks   []task     // a ring: count of them from head
 	head    int
 	count   int
+	bytes   int // that the tasks queued own
 	resting int // workers that wait for a task
 	size    int // workers
 	stopped bool
@@ -30,10 +37,14 @@ type task struct {
 	req      *Request
 	reg      *registration
 	core     *core
+	bytes    int // of the frame that the task owns
 	queuedAt time.Time
 }
 
 const laneRingMin = 64
+
+// The largest frame always fits into an empty queue.
+const _ = uint(laneBytesMax - remoting.FrameLengthMax)
 
 // NewLane starts the workers.
 func NewLane(name string, workers, capacity int) *Lane {
@@ -47,6 +58,11 @@ func NewLane(name string, workers, capacity int) *Lane {
 
 // Submit queues f; false at the bound or after Stop.
 func (l *Lane) Submit(f func()) bool { return l.submit(task{run: f, queuedAt: time.Now()}) }
+
+// SubmitOwned is Submit for an f that owns a request.
+func (l *Lane) SubmitOwned(req *Request, f func()) bool {
+	return l.submit(task{run: f, bytes: req.Bytes(), queuedAt: time.Now()})
+}
 
 // Len is the number of tasks that no worker has begun.
 func (l *Lane) Len() int {
@@ -79,7 +95,7 @@ func (l *Lane) Capacity() int { return l.capacity }
 func (l *Lane) Stop() {
 	l.mu.Lock()
 	l.stopped = true
-	l.tasks, l.head, l.count = nil, 0, 0
+	l.tasks, l.head, l.count, l.bytes = nil, 0, 0, 0
 	l.mu.Unlock()
 	l.wake.Broadcast()
 	l.workers.Wait()
@@ -88,7 +104,7 @@ func (l *Lane) Stop() {
 func (l *Lane) submit(t task) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.stopped || l.count == l.capacity {
+	if l.stopped || l.count == l.capacity || l.bytes+t.bytes > laneBytesMax {
 		return false
 	}
 	if l.count == len(l.tasks) {
@@ -96,6 +112,7 @@ func (l *Lane) submit(t task) bool {
 	}
 	l.tasks[(l.head+l.count)%len(l.tasks)] = t
 	l.count++
+	l.bytes += t.bytes
 	l.wake.Signal()
 	return true
 }
@@ -123,6 +140,7 @@ func (l *Lane) take() (t task, ok bool) {
 	l.tasks[l.head] = task{}
 	l.head = (l.head + 1) % len(l.tasks)
 	l.count--
+	l.bytes -= t.bytes
 	return t, true
 }
 

@@ -401,6 +401,48 @@ func TestLane(t *testing.T) {
 	lane.Stop()
 }
 
+// However large the frames that wait for a worker, together they own no more than the bound.
+func TestLaneBoundsBytes(t *testing.T) {
+	const frame, fit, over = laneBytesMax/8 - 1024, 8, 3
+	lane := NewLane("test", 1, 1000)
+	defer lane.Stop()
+	gate, running := make(chan bool), make(chan bool, 100)
+	open := sync.OnceFunc(func() { close(gate) })
+	defer open()
+	s := startServer(t, RemotingServerConfig{}, func(s *RemotingServer) {
+		s.RegisterProcessor(11, ProcessorFunc(func(req *Request) {
+			running <- true
+			<-gate
+			req.ReplyCode(remoting.Success, "")
+		}), lane, true)
+	})
+	w := dial(t, s.Addr())
+	body := strings.Repeat("b", frame)
+	w.send(w.frame(11, body))
+	<-running
+	for range fit + over {
+		w.send(w.frame(11, body))
+	}
+	for range over {
+		if a := w.receive(); a.Code != remoting.SystemBusy || string(a.Remark) != overloadRemark {
+			t.Fatalf("got %d %s", a.Code, a.Remark)
+		}
+	}
+	if n := lane.Len(); n != fit {
+		t.Fatalf("%d frames of %d bytes wait; want %d", n, frame, fit)
+	}
+	open()
+	for range 1 + fit {
+		if a := w.receive(); a.Code != remoting.Success {
+			t.Fatalf("got %d %s", a.Code, a.Remark)
+		}
+	}
+	w.send(w.frame(11, body))
+	if a := w.receive(); a.Code != remoting.Success {
+		t.Fatalf("when all is done: %d %s", a.Code, a.Remark)
+	}
+}
+
 // The ring grows from small to its capacity and keeps the order.
 func TestLaneKeepsOrder(t *testing.T) {
 	lane := NewLane("test", 1, 1000)

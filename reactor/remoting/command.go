@@ -45,6 +45,15 @@ func (c *Command) SetRemark(remark string) {
 	c.Remark = c.scratch[at:len(c.scratch):len(c.scratch)]
 }
 
+// Bytes is how many bytes an owned copy of c holds.
+func (c *Command) Bytes() int {
+	size := len(c.Remark) + len(c.Body)
+	for i := range c.Ext.List {
+		size += len(c.Ext.List[i].Key) + len(c.Ext.List[i].Value)
+	}
+	return size
+}
+
 // Clone returns a copy that owns its bytes.
 func (c *Command) Clone() *Command {
 	owned := new(Command)
