@@ -18,6 +18,9 @@ const (
 
 	// indexAllocateStep is how much space is allocated at a time behind the slot table, which is allocated at once.
 	indexAllocateStep = 4 << 20
+
+	// indexFindMax bounds the entries of a chain that one call of find looks at.
+	indexFindMax = 4096
 )
 
 // indexHeader is the header of an index file. Source: IndexHeader.
@@ -191,8 +194,9 @@ func (h *indexHeader) covers(begin, end int64) bool {
 	return begin <= h.endTimestamp && end >= h.beginTimestamp
 }
 
-// find appends up to limit offsets of entries with this hash and time to dst, newest first. It goes on behind entry
-// from, or begins at the slot when from is 0; next is where to go on, 0 at the end of the chain.
+// find appends up to limit offsets of entries with this hash and time to dst, newest first. It goes on with entry
+// from, or begins at the slot when from is 0; next is where to go on, 0 at the end of the chain. It looks at
+// indexFindMax entries at most: the dispatcher waits meanwhile, and a chain may be as long as the file.
 // Source: IndexFile#selectPhyOffset.
 func (x *IndexFile) find(dst []PhyOffset, hash int32, begin, end int64, from int32, limit int) (found []PhyOffset, next int32) {
 	if !x.file.hold() {
@@ -205,8 +209,8 @@ func (x *IndexFile) find(dst []PhyOffset, hash int32, begin, end int64, from int
 	if from == 0 {
 		n = x.slotLocked(hash)
 	}
-	for n > 0 {
-		if limit == 0 {
+	for looked := 0; n > 0; looked++ {
+		if limit == 0 || looked == indexFindMax {
 			return dst, n
 		}
 		e := x.entryLocked(n)

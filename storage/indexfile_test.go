@@ -65,6 +65,23 @@ func TestIndexFileFindsNewestFirst(t *testing.T) {
 	}
 }
 
+// A query for what lies at the far end of a long chain lets the dispatcher in between.
+func TestIndexFileFindIsBounded(t *testing.T) {
+	const n = 2*indexFindMax + 10
+	x := newTestIndex(t, 3, n+2)
+	for i := range int32(n) {
+		x.mustPut(t, 0, PhyOffset(100*i), 1_000_000+int64(i)*1000)
+	}
+	calls := 0
+	var found []PhyOffset
+	for from := int32(0); calls == 0 || from != 0; calls++ {
+		found, from = x.find(found, 0, 0, 1_000_000, from, 10)
+	}
+	if calls != 3 || fmt.Sprint(found) != "[0]" {
+		t.Errorf("found %v in %d calls, want the first in 3", found, calls)
+	}
+}
+
 func TestIndexKeyHash(t *testing.T) {
 	// The hash of "polygenelubricants" is the smallest int, which has no positive twin.
 	if got := indexKeyHash(0, []byte("polygenelubricants")); got != 0 {
