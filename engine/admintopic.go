@@ -43,6 +43,7 @@ func (b *BrokerController) updateAndCreateTopic(req *reactor.Request) answer {
 	if err := b.topics.Update(c); err != nil {
 		return failed(err)
 	}
+	b.awaitRegistered()
 	b.logger.Info("topic updated", "topic", c.TopicName, "read", c.ReadQueueNums, "write", c.WriteQueueNums, "perm", c.Perm, "peer", req.Session.RemoteAddr())
 	return answer{}
 }
@@ -115,6 +116,7 @@ func (b *BrokerController) updateAndCreateTopicList(req *reactor.Request) answer
 	if err := b.topics.UpdateAll(list); err != nil {
 		return failed(err)
 	}
+	b.awaitRegistered()
 	return answer{}
 }
 

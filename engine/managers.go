@@ -18,3 +18,10 @@ func (b *BrokerController) topicsChanged() {
 		b.outer.TopicsChanged()
 	}
 }
+
+// awaitRegistered lets an answer to a tool wait, but not long, until name servers have the changed topics. Not for event loops.
+func (b *BrokerController) awaitRegistered() {
+	if b.outer != nil {
+		b.outer.AwaitRegistered()
+	}
+}

@@ -20,9 +20,12 @@ import (
 )
 
 const (
-	// registerGap is the least time between two registrations at one name server, and so the longest that a changed
-	// topic waits behind one just made.
-	registerGap = 100 * time.Millisecond
+	// registerGapMin is the least time between two registrations at one name server, and so how long a changed topic
+	// waits behind one just made; each 1,000 topics of the table add as much.
+	registerGapMin = 10 * time.Millisecond
+	// registeredWait bounds how long an answer to a tool waits until the name servers have what it changed.
+	registeredWait = time.Second
+	registeredPoll = 2 * time.Millisecond
 	// registerRetryMin and registerRetryMax bound the back-off while a name server is away.
 	registerRetryMin = time.Second
 	registerRetryMax = 10 * time.Second
@@ -60,6 +63,7 @@ type BrokerOuterAPI struct {
 	masterChanged func()
 	client        *reactor.RemotingClient
 	master        atomic.Pointer[masterInfo]
+	changes       atomic.Int64 // of the topic table
 
 	mu       sync.Mutex // guards the fields below
 	identity outerIdentity
@@ -141,11 +145,31 @@ func splitNamesrvAddr(text string) (addrs []string) {
 
 // TopicsChanged asks for a registration soon; it never blocks, and may be called by event loops.
 func (o *BrokerOuterAPI) TopicsChanged() {
+	o.changes.Add(1)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, l := range o.links {
 		l.signal(l.changed)
 	}
+}
+
+// AwaitRegistered returns when every name server that answers at all has what was changed before the call, or after
+// registeredWait. Whoever makes a topic with a tool uses it next, and asks a name server where it is.
+func (o *BrokerOuterAPI) AwaitRegistered() {
+	change := o.changes.Load()
+	for deadline := time.Now().Add(registeredWait); time.Now().Before(deadline); time.Sleep(registeredPoll) {
+		if !slices.ContainsFunc(o.snapshot(), func(l *nameServerLink) bool { return l.lacks(change) }) {
+			return
+		}
+	}
+}
+
+// lacks says that the name server answers, and has not been told of a change.
+func (l *nameServerLink) lacks(change int64) bool {
+	if err := l.lastErr.Load(); err == nil || *err != nil {
+		return false
+	}
+	return l.registeredChange.Load() < change
 }
 
 // Master is the master's address and HA address as a name server last told them to this slave; empty if none did.
@@ -284,13 +308,15 @@ type nameServerLink struct {
 	lost    chan struct{} // capacity 1: the connection closed
 	tried   chan struct{} // closed after the first try
 
-	registered atomic.Bool
-	lastErr    atomic.Pointer[error]
+	registered       atomic.Bool
+	registeredChange atomic.Int64 // as of BrokerOuterAPI.changes
+	lastErr          atomic.Pointer[error]
 
 	failures     int
 	failureShown time.Time
 	checked      bool // clashes were looked for
 	periods      int
+	topics       int // of the last table
 }
 
 func (o *BrokerOuterAPI) startLinkLocked(addr string) *nameServerLink {
@@ -344,7 +370,8 @@ func (l *nameServerLink) wait(ctx context.Context, began time.Time) (forced bool
 	case <-timer.C:
 		return l.o.config().ForceRegister || !l.registered.Load()
 	case <-changed:
-		sleep(ctx, registerGap-time.Since(began))
+		gap := registerGapMin * time.Duration(1+l.topics/1000)
+		sleep(ctx, gap-time.Since(began))
 		return true
 	case <-l.lost:
 		sleep(ctx, registerRetryMin)
@@ -408,13 +435,19 @@ func (l *nameServerLink) refresh(ctx context.Context, forced bool) error {
 		}
 		l.checked = true
 	}
+	change := l.o.changes.Load()
 	body := l.o.registration()
+	l.topics = body.topics
 	if !forced {
 		if changed, err := l.queryChanged(ctx, body.version); err == nil && !changed {
 			return nil
 		}
 	}
-	return l.register(ctx, body)
+	if err := l.register(ctx, body); err != nil {
+		return err
+	}
+	l.registeredChange.Store(change)
+	return nil
 }
 
 func (l *nameServerLink) header(code int32) *remoting.Command {

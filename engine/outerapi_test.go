@@ -388,3 +388,19 @@ func TestClusterInfoInBothForms(t *testing.T) {
 		}
 	}
 }
+
+// Whoever makes a topic with a tool uses it next: the name server that answers has it by then, and one that does not
+// answer is not waited for.
+func TestToolsMakeTopicsThatNameServersKnow(t *testing.T) {
+	good := startNamesrv(t, 0)
+	b := startTestBroker(t, func(c *Config) { c.NamesrvAddr = blackHole(t) + ";" + good.Addr().String() })
+	eventually(t, "the first registration", func() bool { return knows(t, good, "TBW102") })
+	c := b.dial()
+	for i := range 5 {
+		topic := fmt.Sprintf("made%d", i)
+		createTopic(t, c, topic, 1)
+		if !knows(t, good, topic) {
+			t.Fatalf("%s was answered before the name server had it", topic)
+		}
+	}
+}
