@@ -574,6 +574,8 @@ func TestASlaveThatDoesNotRead(t *testing.T) {
 	}
 	// The other is not held up.
 	other.receive(m.store.MaxPhyOffset())
+	other.report(other.end - 1) // it gets on, however long it took to read
+	m.eventually("the report is taken", func() bool { return m.ha.acked() == other.end-1 })
 	w := m.wait(m.store.MaxPhyOffset())
 	other.report(other.end)
 	m.want("with one slave that reads", w, storage.PutOK)
