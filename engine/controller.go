@@ -146,6 +146,13 @@ func (b *BrokerController) loadTables() (err error) {
 	if b.offsets, err = newConsumerOffsetManager(b); err != nil {
 		return err
 	}
+	// A slave's offsets are its master's, and may be ahead of its log; queues that wait for room on the disk have no end yet.
+	if b.Config().Store.Role != storage.Slave && b.store.DispatchBehindBytes() == 0 {
+		b.offsets.lowerTo(func(topic string, queueID int32) int64 {
+			_, end, _ := b.store.QueueOffsets(topic, queueID)
+			return int64(end)
+		})
+	}
 	b.schedule = newScheduleMessageService(b)
 	return b.schedule.Load()
 }

@@ -464,3 +464,30 @@ func TestZerosInPropertiesDoNotCutTheLog(t *testing.T) {
 	_ = b.Shutdown(time.Second)
 	wantAcked(t, startNode(t, cfg, crashed), "orders", acks)
 }
+
+// A power cut that takes messages which a group had consumed leaves its offset no further than the queue: what is sent
+// later under the same numbers is for the group too.
+func TestConsumerOffsetsEndWithTheirQueue(t *testing.T) {
+	fs := faultfs.New()
+	cfg := nodeConfig("/store")
+	cfg.Store.FlushIntervalCommitLog, cfg.Store.FlushCommitLogThoroughInterval = 3_600_000, 3_600_000 // nothing is flushed
+	b := startDoomedNode(t, cfg, fs)
+	addNodeTopic(t, b, "orders", 2)
+	c := dialNode(t, b)
+	for i := range 20 {
+		ackOf(t, c.await(c.start(nodeSend(c, "orders", i%2, fmt.Sprint(i)))[0]), fmt.Sprint(i))
+	}
+	for queue := range 2 {
+		wantCode(t, c.call(remoting.UpdateConsumerOffset, nil, "consumerGroup", "g", "topic", "orders",
+			"queueId", fmt.Sprint(queue), "commitOffset", "10"), remoting.Success)
+	}
+	must(t, b.offsets.Persist())
+	crashed := fs.Crash(faultfs.PowerLoss, 0)
+	_ = b.Shutdown(time.Second) // its disk is gone
+	b = startNode(t, cfg, crashed)
+	for queue := range int32(2) {
+		if _, end, _ := b.store.QueueOffsets("orders", queue); end == 10 || b.offsets.Query("g", "orders", queue) != int64(end) {
+			t.Errorf("queue %d ends at %d, the offset is %d", queue, end, b.offsets.Query("g", "orders", queue))
+		}
+	}
+}
