@@ -271,9 +271,17 @@ func (b *BrokerController) querySubscriptionByConsumer(req *reactor.Request) ans
 	return answer{body: w.b}
 }
 
-// getAllConsumerOffset serves 43.
-func (b *BrokerController) getAllConsumerOffset(*reactor.Request) answer {
-	return answer{body: b.offsets.encode()}
+// getAllConsumerOffset serves 43. A loopmq slave may bring what it has newer: after a failover the master that is back
+// takes it over, then answers.
+func (b *BrokerController) getAllConsumerOffset(req *reactor.Request) answer {
+	if len(req.Body) > 0 && b.Config().Store.Role != storage.Slave {
+		offered, err := readOffsetTables(req.Body)
+		if err != nil {
+			return failed(err)
+		}
+		b.offsets.Merge(&offered, b.queueEnd)
+	}
+	return answer{body: b.offsets.encode(req.Ext.String(offsetVersionMember))}
 }
 
 // queryCorrectionOffset serves 308: per queue the least offset of all groups but some, or "no correction" where that is

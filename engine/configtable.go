@@ -149,6 +149,37 @@ func (t *configTable[V]) change(put map[string]V, remove ...string) (err error) 
 	return nil
 }
 
+// replace takes over another node's table, durably and whole: what is not in it goes.
+func (t *configTable[V]) replace(table map[string]V, version DataVersion) (err error) {
+	t.persistMu.Lock()
+	defer t.persistMu.Unlock()
+	if t.dirty.Swap(false) {
+		defer func() {
+			if err != nil {
+				t.dirty.Store(true)
+			}
+		}()
+	}
+	if err := t.write(table, version); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	t.bytes = 0
+	for name, v := range table {
+		t.bytes += t.sizeOf(name, v)
+	}
+	for name := range t.entries.all() {
+		if _, ok := table[name]; !ok {
+			t.entries.remove(name)
+		}
+	}
+	t.entries.fill(table)
+	t.version = version
+	t.mu.Unlock()
+	t.changed()
+	return nil
+}
+
 func (t *configTable[V]) growth(entries, put map[string]V, remove []string) int {
 	growth := 0
 	for name, v := range put {

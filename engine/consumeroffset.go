@@ -32,6 +32,7 @@ type ConsumerOffsetManager struct {
 	shards [offsetShards]offsetShard
 
 	entries   atomic.Int64 // queues with an offset
+	resets    atomic.Int64 // queues with resets
 	commits   atomic.Int64
 	saved     atomic.Int64 // commits that the file holds
 	fullOnce  sync.Once
@@ -41,6 +42,7 @@ type ConsumerOffsetManager struct {
 type offsetShard struct {
 	mu     sync.Mutex
 	tables map[string]map[int32]int64 // topic@group → queue → offset
+	resets map[string]map[int32]int64 // topic@group → queue → times set back or forgotten, see offsetTables
 }
 
 // newConsumerOffsetManager loads consumerOffset.json.
@@ -50,15 +52,20 @@ func newConsumerOffsetManager(b *BrokerController) (*ConsumerOffsetManager, erro
 	}
 	for i := range m.shards {
 		m.shards[i].tables = make(map[string]map[int32]int64)
+		m.shards[i].resets = make(map[string]map[int32]int64)
 	}
 	_, err := m.file.load(func(data []byte) error {
-		tables, err := readOffsetTables(data)
+		loaded, err := readOffsetTables(data)
 		if err != nil {
 			return err
 		}
-		for key, table := range tables {
+		for key, table := range loaded.offsets {
 			m.shard([]byte(key)).tables[key] = table
 			m.entries.Add(int64(len(table)))
+		}
+		for key, table := range loaded.resets {
+			m.shard([]byte(key)).resets[key] = table
+			m.resets.Add(int64(len(table)))
 		}
 		return nil
 	})
@@ -132,18 +139,14 @@ func (m *ConsumerOffsetManager) commit(key []byte, queueID int32, offset int64) 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	table := s.tables[string(key)]
-	if _, known := table[queueID]; !known {
-		if m.entries.Add(1) > offsetEntriesMax {
-			m.entries.Add(-1)
-			m.fullOnce.Do(func() {
-				m.b.logger.Error("offsets of further queues are not kept", "limit", offsetEntriesMax, "key", string(key))
-			})
-			return
+	before, known := table[queueID]
+	if !known || offset < before {
+		resets := s.resets[string(key)][queueID]
+		if known {
+			resets++
 		}
-		if table == nil {
-			table = make(map[int32]int64)
-			s.tables[string(key)] = table
-		}
+		m.setLocked(s, string(key), queueID, offset, resets)
+		return
 	}
 	table[queueID] = offset
 	m.commits.Add(1)
@@ -171,7 +174,7 @@ func (m *ConsumerOffsetManager) lowerTo(end func(topic string, queueID int32) in
 			topic, _, ok := splitOffsetKey(key)
 			for queueID, offset := range table {
 				if last := end(topic, queueID); ok && offset > last {
-					table[queueID] = last
+					m.setLocked(s, key, queueID, last, s.resets[key][queueID]+1)
 					lowered++
 				}
 			}
@@ -235,9 +238,9 @@ func (m *ConsumerOffsetManager) remove(gone func(topic, group string) bool) {
 		s.mu.Lock()
 		for key, table := range s.tables {
 			if topic, group, ok := splitOffsetKey(key); ok && gone(topic, group) {
-				delete(s.tables, key)
-				m.entries.Add(-int64(len(table)))
-				m.commits.Add(1)
+				for queueID := range table {
+					m.setLocked(s, key, queueID, -1, s.resets[key][queueID]+1)
+				}
 			}
 		}
 		s.mu.Unlock()
@@ -250,8 +253,11 @@ func (m *ConsumerOffsetManager) Persist() error {
 	if commits == m.saved.Load() {
 		return nil
 	}
+	tables := m.snapshot()
 	w := jsonWriter{pretty: true}
-	m.writeTo(&w, false)
+	w.beginObject()
+	tables.writeMembers(&w)
+	w.endObject()
 	if err := m.file.save(w.b); err != nil {
 		return err
 	}
@@ -259,41 +265,39 @@ func (m *ConsumerOffsetManager) Persist() error {
 	return nil
 }
 
-// encode is code 43's body.
-func (m *ConsumerOffsetManager) encode() []byte {
+// encode is code 43's body. A peer that knows this very state gets no tables.
+func (m *ConsumerOffsetManager) encode(known string) []byte {
+	version := m.version() // before the tables: they hold at least this
+	tables := offsetTables{version: version}
+	if known != version {
+		tables = m.snapshot()
+		tables.version = version
+	}
 	var w jsonWriter
-	m.writeTo(&w, true)
+	w.beginObject()
+	// A 5.x slave expects one; a 4.x one ignores it.
+	w.key("dataVersion")
+	DataVersion{Timestamp: m.startedAt, Counter: m.commits.Load() / offsetVersionStep}.writeTo(&w)
+	tables.writeMembers(&w)
+	w.endObject()
 	return w.b
 }
 
-func (m *ConsumerOffsetManager) snapshot() map[string]map[int32]int64 {
-	tables := make(map[string]map[int32]int64)
+// snapshot is a copy, one shard at a time.
+func (m *ConsumerOffsetManager) snapshot() offsetTables {
+	t := offsetTables{offsets: make(map[string]map[int32]int64), resets: make(map[string]map[int32]int64)}
 	for i := range m.shards {
 		s := &m.shards[i]
 		s.mu.Lock()
 		for key, table := range s.tables {
-			tables[key] = maps.Clone(table)
+			t.offsets[key] = maps.Clone(table)
+		}
+		for key, table := range s.resets {
+			t.resets[key] = maps.Clone(table)
 		}
 		s.mu.Unlock()
 	}
-	return tables
-}
-
-func (m *ConsumerOffsetManager) writeTo(w *jsonWriter, version bool) {
-	tables := m.snapshot()
-	w.beginObject()
-	if version { // a 5.x slave expects one; a 4.x one ignores it
-		w.key("dataVersion")
-		DataVersion{Timestamp: m.startedAt, Counter: m.commits.Load() / offsetVersionStep}.writeTo(w)
-	}
-	w.key("offsetTable")
-	w.beginObject()
-	for _, key := range slices.Sorted(maps.Keys(tables)) {
-		w.key(key)
-		writeIntMap(w, tables[key])
-	}
-	w.endObject()
-	w.endObject()
+	return t
 }
 
 // writeIntMap writes {0:5,1:7}.
@@ -317,23 +321,4 @@ func (r *jsonReader) readIntMap() (map[int32]int64, error) {
 		return err
 	})
 	return m, err
-}
-
-func readOffsetTables(data []byte) (map[string]map[int32]int64, error) {
-	tables := make(map[string]map[int32]int64)
-	r := newJSONReader(data)
-	err := r.object(func(key []byte) error {
-		if string(key) != "offsetTable" {
-			return r.skip()
-		}
-		return r.object(func(key []byte) (err error) {
-			name := string(key)
-			tables[name], err = r.readIntMap()
-			return err
-		})
-	})
-	if err == nil {
-		err = r.end()
-	}
-	return tables, err
 }

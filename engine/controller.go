@@ -57,6 +57,7 @@ type BrokerController struct {
 	storeHost atomic.Pointer[netip.AddrPort]
 	ha        *ha.HAService
 	haClient  *ha.HAClient // nil unless this is a slave
+	slaveSync *SlaveSynchronize
 	// replicas answers sends that must wait for a slave; ha unless a test has its own.
 	replicas replicaWaiter
 
@@ -148,13 +149,16 @@ func (b *BrokerController) loadTables() (err error) {
 	}
 	// A slave's offsets are its master's, and may be ahead of its log; queues that wait for room on the disk have no end yet.
 	if b.Config().Store.Role != storage.Slave && b.store.DispatchBehindBytes() == 0 {
-		b.offsets.lowerTo(func(topic string, queueID int32) int64 {
-			_, end, _ := b.store.QueueOffsets(topic, queueID)
-			return int64(end)
-		})
+		b.offsets.lowerTo(b.queueEnd)
 	}
 	b.schedule = newScheduleMessageService(b)
 	return b.schedule.Load()
+}
+
+// queueEnd is the next offset of a queue.
+func (b *BrokerController) queueEnd(topic string, queueID int32) int64 {
+	_, end, _ := b.store.QueueOffsets(topic, queueID)
+	return int64(end)
 }
 
 // startLanes starts the workers. Their numbers and bounds are Java's keys; the admin lane has one worker, so tables and

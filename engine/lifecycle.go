@@ -107,6 +107,10 @@ func (b *BrokerController) startServer() error {
 
 func (b *BrokerController) startOuter() error {
 	b.outer.Start(outerIdentity{addr: b.BrokerAddr(), haServerAddr: b.haServerAddr()})
+	if b.haClient != nil {
+		b.slaveSync = newSlaveSynchronize(b)
+		b.slaveSync.Start()
+	}
 	return nil
 }
 

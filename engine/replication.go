@@ -95,6 +95,9 @@ func (b *BrokerController) startReplication() error {
 
 // stopFollowing ends the slave's side; nothing is appended by a master's frames after it.
 func (b *BrokerController) stopFollowing() {
+	if b.slaveSync != nil {
+		b.slaveSync.Stop()
+	}
 	if b.life.haClientStarted {
 		b.haClient.Stop()
 	}

@@ -171,6 +171,22 @@ func (s *ScheduleMessageService) Offsets() map[int32]storage.QueueOffset {
 	return maps.Clone(s.offsets)
 }
 
+// adopt takes over a master's delayOffset.json, on a slave, which does not deliver: made master it goes on from there.
+func (s *ScheduleMessageService) adopt(data []byte) error {
+	offsets, err := decodeDelayOffsets(data)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	same := maps.Equal(offsets, s.offsets)
+	s.offsets = offsets
+	s.mu.Unlock()
+	if same {
+		return nil
+	}
+	return s.file.save(encodeDelayOffsets(offsets))
+}
+
 // Persist saves offsets whose deliveries are on the disk: one that survives a power cut which its delivery does not
 // survive would lose a message that was safe. Under SYNC_FLUSH it waits for the log. Otherwise it does not press the
 // log: it saves what it noted before, when the log has come that far by itself.

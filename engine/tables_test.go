@@ -208,7 +208,7 @@ func TestTableEncodingsAreJavas(t *testing.T) {
 	if got, err := disk.ReadFile("/store/config/consumerOffset.json"); err != nil || string(got) != want {
 		t.Fatalf("offsets\n%s\n%v; want\n%s", got, err, want)
 	}
-	if got := string(b.offsets.encode()); !strings.HasSuffix(got, `"offsetTable":{"T@g":{0:5,1:7}}}`) || !strings.HasPrefix(got, `{"dataVersion":{"counter":0,"timestamp":`) {
+	if got := string(b.offsets.encode("")); !strings.HasSuffix(got, `"offsetTable":{"T@g":{0:5,1:7}}}`) || !strings.HasPrefix(got, `{"dataVersion":{"counter":0,"timestamp":`) {
 		t.Fatalf("offsets %s", got)
 	}
 }
@@ -401,11 +401,11 @@ func TestOffsets(t *testing.T) {
 		t.Fatalf("read back %v; want %v", again.snapshot(), m.snapshot())
 	}
 	m.RemoveTopic("T")
-	if got := m.snapshot(); len(got) != 1 || m.entries.Load() != 1 {
+	if got := m.snapshot().offsets; len(got) != 1 || m.entries.Load() != 1 {
 		t.Fatalf("after the topic is gone: %v", got)
 	}
 	m.RemoveGroup("g")
-	if got := m.snapshot(); len(got) != 0 || m.entries.Load() != 0 {
+	if got := m.snapshot().offsets; len(got) != 0 || m.entries.Load() != 0 {
 		t.Fatalf("after the group is gone: %v", got)
 	}
 }
