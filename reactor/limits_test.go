@@ -140,6 +140,19 @@ func TestPartialFrameAge(t *testing.T) {
 	}
 }
 
+// A large frame over a slow line is not cut off: its age counts less the more of it has come.
+func TestLargeFrameMayTakeTime(t *testing.T) {
+	s := startServer(t, RemotingServerConfig{PartialFrameAgeMax: time.Millisecond}, func(s *RemotingServer) { s.RegisterProcessor(10, echo, nil, true) })
+	w := dial(t, s.Addr())
+	frame := w.frame(10, strings.Repeat("x", 2<<20))
+	w.send(frame[:1<<20])
+	time.Sleep(2500 * time.Millisecond) // the clock of the server looks once a second
+	w.send(frame[1<<20:])
+	if c := w.receive(); len(c.Body) != 2<<20 {
+		t.Fatalf("body of %d bytes, code %d %s", len(c.Body), c.Code, c.Remark)
+	}
+}
+
 // A large frame in small pieces: every byte is copied a bounded number of times.
 func TestLargeFrameInPieces(t *testing.T) {
 	s := startServer(t, RemotingServerConfig{}, func(s *RemotingServer) { s.RegisterProcessor(10, echo, nil, true) })

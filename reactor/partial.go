@@ -11,7 +11,11 @@ import (
 	"loopmq/reactor/remoting"
 )
 
-const frameLengthSize = 4
+const (
+	frameLengthSize = 4
+	// partialFrameRateMin is how many bytes a second of a frame have to come once partialFrameAgeMax has passed.
+	partialFrameRateMin = 16 << 10
+)
 
 // completePartial goes on with the frame whose beginning is kept; whole is true when there is none (any more). It reads
 // no more than that frame needs, so each byte is copied a bounded number of times however small the pieces are.

@@ -17,7 +17,7 @@ type RemotingServerConfig struct {
 	ConnectionsMax        int           // from RLIMIT_NOFILE less a reserve
 	IdleTimeout           time.Duration // 120 s, serverChannelMaxIdleTimeSeconds
 	PartialFramesBytesMax int64         // 256 MiB for all connections; beyond it the largest is closed
-	PartialFrameAgeMax    time.Duration // 30 s
+	PartialFrameAgeMax    time.Duration // 30 s, and a second more for each 16 KiB of the frame that have come
 	OutboundMark          int           // 8 MiB; closed after OutboundMarkAge above it, or at twice
 	OutboundMarkAge       time.Duration // 10 s
 	OutboundBytesMax      int64         // 256 MiB for all connections; beyond it the largest is closed

@@ -209,14 +209,19 @@ func (s *Session) checkAge(now time.Time) {
 	}
 	switch {
 	case s.closing.Load():
-	case s.partial != nil && now.Sub(s.partialSince) > s.core.partialFrameAgeMax:
+	case s.partial != nil && now.Sub(s.partialSince) > s.partialAgeMax():
 		s.loop.closedPartialAge.Add(1)
-		s.closeOver(fmt.Sprintf("frame not complete after %v", s.core.partialFrameAgeMax))
+		s.closeOver(fmt.Sprintf("frame not complete after %v, %d bytes have come", now.Sub(s.partialSince), len(s.partial.b)))
 	case now.Sub(last) > s.core.idleTimeout:
 		s.loop.closedIdle.Add(1)
 		s.core.logger.Debug("connection closed", "peer", s.remote, "reason", "idle", "limit", s.core.idleTimeout)
 		s.Close("idle")
 	}
+}
+
+// partialAgeMax grows with what has come: a message of megabytes over a slow line gets on, and takes its time.
+func (s *Session) partialAgeMax() time.Duration {
+	return s.core.partialFrameAgeMax + time.Duration(len(s.partial.b))*time.Second/partialFrameRateMin
 }
 
 // end is the last of a session: it gives back what the session holds and says why it closed.
