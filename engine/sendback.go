@@ -196,7 +196,9 @@ func (p *SendBackProcessor) store(back *sendBack, r *message.Record, target back
 			replyRemark(to, remoting.SystemError, status.String()+because(cause))
 			return
 		}
-		p.b.stats.Group(topic, group).SendBack()
+		if p.b.topics.Get(topic) != nil { // the sender of the message may have written any name
+			p.b.stats.Group(topic, group).SendBack()
+		}
 		replyRemark(to, remoting.Success, "")
 	})
 	put.Record, put.MsgNum = message.AppendRecord(nil, &fresh), 1

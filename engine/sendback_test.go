@@ -87,6 +87,24 @@ func TestSendBackLevels(t *testing.T) {
 	c.pullUntil("g", "%DLQ%g", 0, 0, 1) // a negative level means at once
 }
 
+// The topic that a message names as its first is its sender's word: only topics that there are are counted.
+func TestSendBackCountsKnownTopics(t *testing.T) {
+	b := startTestBroker(t, nil)
+	c := b.dial()
+	for i := range 3 {
+		c.send("T", 0, []byte("m"), fmt.Sprintf("RETRY_TOPIC\x01made up %d", i))
+	}
+	c.send("T", 0, []byte("m"), "")
+	for _, r := range c.pullUntil("g", "T", 0, 0, 4) {
+		wantCode(t, c.call(remoting.ConsumerSendMsgBack, nil, backFields("g", r.PhysicalOffset, 0)...), remoting.Success)
+	}
+	sentBack := map[string]int64{}
+	b.stats.Totals(func(string, int64, int64) {}, func(topic, _ string, _, _, n int64) { sentBack[topic] += n })
+	if len(sentBack) != 1 || sentBack["T"] != 1 {
+		t.Errorf("sent back by topic: %v", sentBack)
+	}
+}
+
 func TestSendBackRefusals(t *testing.T) {
 	b := startTestBroker(t, func(c *Config) { c.AutoCreateSubscriptionGroup = false })
 	c := b.dial()
