@@ -125,7 +125,7 @@ func (a *appender) putInline(puts []*PutMessage, now int64) (n int) {
 	}
 	n, err := a.appendInline(puts, now)
 	for _, put := range puts[:n] {
-		put.Inline = true
+		put.Inline, put.queuedAt = true, 0 // it may have been queued in an earlier life
 	}
 	a.finish(puts[:n], err, now, &a.log.counters.appendInline)
 	a.combine() // what others queued meanwhile

@@ -386,6 +386,22 @@ func TestQueuedPutsExpireBehindAStall(t *testing.T) {
 	}
 }
 
+// A put that expired in the queue, and is used again, does not count the time since then as its wait.
+func TestWaitOfAReusedPut(t *testing.T) {
+	l := openTestLog(t, faultfs.New(), nil)
+	l.mustPut(10)
+	put, done := testPut("topic", 0, 10, 1)
+	put.queuedAt = time.Now().Add(-time.Hour).UnixMilli()
+	if n, status := l.asyncPutMessages([]*PutMessage{put}); n != 1 || status != PutOK || <-done != PutOK {
+		t.Fatalf("%d taken, %v", n, status)
+	}
+	var s Stats
+	l.addStats(&s)
+	if s.PutMessageEntireTimeMax >= time.Hour {
+		t.Errorf("a put took %v", s.PutMessageEntireTimeMax)
+	}
+}
+
 // Page-cache busy means that the append now running takes too long; it passes with it.
 func TestPageCacheBusy(t *testing.T) {
 	l := openTestLog(t, faultfs.New(), func(c *Config) { c.OSPageCacheBusyTimeOutMills = 100 })
