@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -37,8 +38,23 @@ func signals(logger *slog.Logger) (context.Context, context.CancelFunc) {
 	return ctx, cancel
 }
 
+// waitingServices is how many goroutines of a broker wait in system calls beside the event loops of its clients: the loop
+// of slaves, the one of the master or the name servers, flush and population of the log, flush of the queues.
+const waitingServices = 5
+
+// reserveProcessors lets the scheduler run more goroutines than there are processors, one for each that waits in a system
+// call: an event loop waits in epoll_wait, and the runtime leaves it its place only while another is free. Else it takes
+// the place away and looks for such loops every 20 µs; that cost a fifth of the system time of a master with a slave on
+// two processors. GOMAXPROCS in the environment wins.
+func reserveProcessors(serverLoops int) {
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + serverLoops + waitingServices)
+	}
+}
+
 // serveBroker runs a broker until ctx ends or the broker does.
 func serveBroker(ctx context.Context, cfg engine.Config, logger *slog.Logger) (err error) {
+	reserveProcessors(cfg.ServerLoops)
 	broker, err := engine.New(cfg, engine.Options{Logger: logger})
 	if err != nil {
 		return err
