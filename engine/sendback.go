@@ -34,6 +34,9 @@ type sendBack struct {
 // Process runs on a worker.
 func (p *SendBackProcessor) Process(req *reactor.Request) {
 	back, refused := p.decode(req)
+	if refused == nil && p.b.Config().Store.Role == storage.Slave {
+		refused = refuse(remoting.ServiceNotAvailable, "a slave takes no messages back, send them to its master")
+	}
 	if refused == nil {
 		refused = p.perform(back, p.inline)
 	}

@@ -212,6 +212,11 @@ func checkQueueID(h *sendHeader, topic *TopicConfig, from *reactor.Session) *ref
 // createTopic leaves the send to the admin lane, because making a topic writes and syncs a file. However many sends
 // wait there, the first makes the topic and the others find it.
 func (p *SendMessageProcessor) createTopic(req *reactor.Request, h *sendHeader) {
+	if p.b.Config().Store.Role == storage.Slave {
+		// Its topics are its master's. The store would refuse the message as well.
+		p.answer(req.ReplyTo(), p.notStored(p.b.store.PutDenied()))
+		return
+	}
 	owned := &reactor.Request{Command: *req.Clone(), Session: req.Session, ReceivedAt: req.ReceivedAt}
 	if !p.b.adminLane.SubmitOwned(owned, func() { p.acceptNewTopic(owned) }) {
 		p.answer(req.ReplyTo(), &refusal{remoting.SystemBusy, remarkOverload + ", too many topics to create"})

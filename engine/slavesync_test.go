@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"loopmq/reactor"
+	"loopmq/reactor/remoting"
+	"loopmq/storage"
+	"loopmq/storage/vfs/faultfs"
+)
+
+// syncOf is a SlaveSynchronize whose rounds the test makes.
+func syncOf(s *testBroker) *SlaveSynchronize { return newSlaveSynchronize(s.BrokerController) }
+
+func TestSlaveCopiesTheMastersTables(t *testing.T) {
+	m := startTestBroker(t, nil)
+	s := startSlave(t, m, nil)
+	sync := syncOf(s)
+	c := m.dial()
+	for i := range 12 {
+		c.send("T", 0, []byte{byte(i)}, "")
+	}
+	wantCode(t, c.call(remoting.UpdateAndCreateSubscriptionGroup, []byte(`{"groupName":"g","retryMaxTimes":3}`)), remoting.Success)
+	m.offsets.Commit("g", "T", 0, 7)
+	m.schedule.mu.Lock()
+	m.schedule.offsets[3] = 4
+	m.schedule.mu.Unlock()
+	sync.syncAll()
+
+	topics, version := m.topics.All()
+	mine, mineVersion := s.topics.All()
+	if version != mineVersion || !reflect.DeepEqual(slices.Sorted(maps.Keys(topics)), slices.Sorted(maps.Keys(mine))) {
+		t.Errorf("topics %v of %v", slices.Sorted(maps.Keys(mine)), slices.Sorted(maps.Keys(topics)))
+	}
+	if g := s.groups.Get("g"); g == nil || g.RetryMaxTimes != 3 {
+		t.Errorf("group %+v", g)
+	}
+	if got := s.offsets.Query("g", "T", 0); got != 7 {
+		t.Errorf("offset %d", got)
+	}
+	if got := s.schedule.Offsets(); got[3] != 4 {
+		t.Errorf("delay offsets %v", got)
+	}
+	for _, name := range []string{"topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json"} {
+		if _, err := s.fs.Stat(s.file("config", name)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+
+	wantCode(t, c.call(remoting.DeleteTopicInBroker, nil, "topic", "T"), remoting.Success)
+	wantCode(t, c.call(remoting.DeleteSubscriptionGroup, nil, "groupName", "g", "cleanOffset", "true"), remoting.Success)
+	sync.syncAll()
+	if s.topics.Get("T") != nil || s.groups.Get("g") != nil || s.offsets.Query("g", "T", 0) != -1 {
+		t.Errorf("what the master deleted is still there: %v, %v, %d", s.topics.Get("T"), s.groups.Get("g"), s.offsets.Query("g", "T", 0))
+	}
+	if s.topics.Get(topicBenchmark) == nil {
+		t.Error("a topic that every broker has is gone")
+	}
+}
+
+// What was committed at the slave while the master was away is not lost, and the master that is back takes it over; only
+// who sets a group back on purpose makes it go back (apache/rocketmq#1094).
+func TestOffsetsSurviveAFailover(t *testing.T) {
+	m := startTestBroker(t, nil)
+	s := startSlave(t, m, nil)
+	sync := syncOf(s)
+	c := m.dial()
+	for i := range 12 {
+		c.send("T", 0, []byte{byte(i)}, "")
+	}
+	m.dispatched()
+	m.offsets.Commit("g", "T", 0, 5)
+	sync.syncAll()
+
+	// The master is away: commits go to the slave.
+	wantCode(t, s.dial().call(remoting.UpdateConsumerOffset, nil,
+		"consumerGroup", "g", "topic", "T", "queueId", "0", "commitOffset", "9"), remoting.Success)
+	sync.syncAll()
+	if got := s.offsets.Query("g", "T", 0); got != 9 {
+		t.Fatalf("the master's older offset took the slave's: %d", got)
+	}
+	if got := m.offsets.Query("g", "T", 0); got != 9 {
+		t.Fatalf("the master did not take over the newer offset: %d", got)
+	}
+
+	// A reset at the master, of a queue that the slave has further.
+	m.offsets.Commit("g", "T", 0, 2)
+	sync.syncAll()
+	if got := s.offsets.Query("g", "T", 0); got != 2 {
+		t.Fatalf("the reset did not reach the slave: %d", got)
+	}
+	// After a restart of both nothing comes back.
+	m.stop()
+	s.restart()
+	if got := s.offsets.Query("g", "T", 0); got != 2 {
+		t.Fatalf("after a restart %d", got)
+	}
+	m.start()
+	s.cfg.MasterAddr = m.addr
+	s.restart()
+	sync = syncOf(s)
+	sync.syncAll()
+	sync.syncAll()
+	if a, b := m.offsets.Query("g", "T", 0), s.offsets.Query("g", "T", 0); a != 2 || b != 2 {
+		t.Fatalf("after restarts %d and %d", a, b)
+	}
+	// An offset beyond the end of the master's queue would hide messages sent later.
+	s.offsets.Commit("g", "T", 0, 1000)
+	sync.syncAll()
+	if got := m.offsets.Query("g", "T", 0); got != 12 {
+		t.Fatalf("the master took offset %d of a queue that ends at 12", got)
+	}
+}
+
+// Between two loopmq nodes a change is there within seconds, and no change costs little.
+func TestOffsetsFollowWithinSeconds(t *testing.T) {
+	m := startTestBroker(t, nil)
+	s := startSlave(t, m, nil)
+	for q := range int32(100) {
+		m.offsets.Commit("g", "T", q, 1)
+	}
+	s.eventually("the offsets are there", func() bool { return s.offsets.Query("g", "T", 99) == 1 })
+	m.offsets.Commit("g", "T", 99, 2)
+	began := time.Now()
+	s.eventually("the change is there", func() bool { return s.offsets.Query("g", "T", 99) == 2 })
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("a change took %v", took)
+	}
+	c := m.dial()
+	whole := c.call(remoting.GetAllConsumerOffset, nil)
+	t1, err := readOffsetTables(whole.Body)
+	if err != nil || t1.version == "" {
+		t.Fatalf("%+v, %v", t1, err)
+	}
+	same := c.call(remoting.GetAllConsumerOffset, nil, offsetVersionMember, t1.version)
+	if len(same.Body) > 150 || !bytes.Contains(whole.Body, []byte(`"dataVersion"`)) {
+		t.Errorf("no change costs %d bytes: %s", len(same.Body), same.Body)
+	}
+}
+
+// fakeRocketMQ is a master that answers what RocketMQ answers.
+func fakeRocketMQ(t *testing.T, bodies *atomic.Pointer[map[int32]string]) string {
+	t.Helper()
+	server := reactor.NewRemotingServer(reactor.RemotingServerConfig{Addrs: []string{"127.0.0.1:0"}, NumLoops: 1, Logger: quietLogger()})
+	server.RegisterDefaultProcessor(reactor.ProcessorFunc(func(req *reactor.Request) {
+		body, ok := (*bodies.Load())[req.Code]
+		if !ok {
+			replyRemark(req.ReplyTo(), remoting.SystemError, "No topic in this broker")
+			return
+		}
+		answer{body: []byte(body)}.reply(req.ReplyTo())
+	}), nil)
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Stop(time.Second) })
+	return server.Addr().String()
+}
+
+// Bodies as 4.9.7 and 5.3.3 write them.
+func TestSlaveOfARocketMQMaster(t *testing.T) {
+	bodies := map[int32]string{
+		remoting.GetAllTopicConfig: `{"dataVersion":{"counter":3,"stateVersion":0,"timestamp":1796029137091},"mappingDataVersion":{"counter":0,"stateVersion":0,"timestamp":1},` +
+			`"topicConfigTable":{"T":{"attributes":{},"order":false,"perm":6,"readQueueNums":16,"topicFilterType":"SINGLE_TAG","topicName":"T","topicSysFlag":0,"writeQueueNums":16}}}`,
+		remoting.GetAllConsumerOffset: `{"dataVersion":{"counter":1,"stateVersion":0,"timestamp":1},"groupTopicMap":{"g":["T"]},"offsetTable":{"T@g":{0:5,1:7}}}`,
+		remoting.GetAllDelayOffset:    `{"dataVersion":{"counter":1,"stateVersion":0,"timestamp":1},"offsetTable":{1:5,2:0}}`,
+		remoting.GetAllSubscriptionGroupConfig: `{"dataVersion":{"counter":2,"timestamp":5},"forbiddenTable":{},"subscriptionGroupTable":{"g":{"brokerId":0,"consumeBroadcastEnable":true,` +
+			`"consumeEnable":true,"consumeFromMinEnable":true,"groupName":"g","notifyConsumerIdsChangedEnable":true,"retryMaxTimes":16,"retryQueueNums":1,"whichBrokerWhenConsumeSlowly":1}}}`,
+	}
+	var served atomic.Pointer[map[int32]string]
+	served.Store(&bodies)
+	addr := fakeRocketMQ(t, &served)
+	s := startTestBroker(t, func(c *Config) {
+		c.Store.Role, c.BrokerID = storage.Slave, 1
+		c.HAMasterAddress, c.MasterAddr = "127.0.0.1:1", addr
+	})
+	s.offsets.Commit("g", "T", 0, 100) // what a slave commits is overwritten
+	s.offsets.Commit("h", "T", 0, 100) // what the master does not know stays
+	sync := syncOf(s)
+	sync.syncAll()
+	if c := s.topics.Get("T"); c == nil || c.ReadQueueNums != 16 || s.topics.Get(topicBenchmark) != nil {
+		t.Errorf("topics: %+v", c)
+	}
+	if a, b, c := s.offsets.Query("g", "T", 0), s.offsets.Query("g", "T", 1), s.offsets.Query("h", "T", 0); a != 5 || b != 7 || c != 100 {
+		t.Errorf("offsets %d, %d, %d", a, b, c)
+	}
+	if d := s.schedule.Offsets(); d[1] != 5 || s.groups.Get("g") == nil {
+		t.Errorf("delay offsets %v, group %v", d, s.groups.Get("g"))
+	}
+	if sync.known != "" {
+		t.Error("a RocketMQ master is asked every second")
+	}
+	// A step that fails does not keep the others from going on, and nothing is emptied by it.
+	next := maps.Clone(bodies)
+	delete(next, remoting.GetAllTopicConfig)
+	next[remoting.GetAllDelayOffset] = "not JSON"
+	next[remoting.GetAllConsumerOffset] = `{"offsetTable":{"T@g":{0:6}}}`
+	served.Store(&next)
+	sync.syncAll()
+	if s.topics.Get("T") == nil || s.offsets.Query("g", "T", 0) != 6 || s.offsets.Query("g", "T", 1) != -1 || s.schedule.Offsets()[1] != 5 {
+		t.Errorf("after a round that failed in part: %v, %d, %d, %v", s.topics.Get("T"), s.offsets.Query("g", "T", 0), s.offsets.Query("g", "T", 1), s.schedule.Offsets())
+	}
+}
+
+// Nodes that hear of each other in any order end with the same, and no entry goes back without a reset.
+func TestOffsetsConverge(t *testing.T) {
+	for seed := range uint64(30) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		nodes := make([]*ConsumerOffsetManager, 3)
+		for i := range nodes {
+			nodes[i] = tableBroker(t, faultfs.New(), nil).offsets
+		}
+		for range 300 {
+			i := rng.IntN(3)
+			topic, queue := fmt.Sprint("T", rng.IntN(3)), rng.Int32N(2)
+			switch rng.IntN(12) {
+			case 0:
+				nodes[i].RemoveTopic(topic)
+			case 1:
+				nodes[i].Commit("g", topic, queue, rng.Int64N(20)) // may be a reset
+			case 2, 3, 4:
+				other := nodes[rng.IntN(3)].snapshot()
+				before := nodes[i].snapshot()
+				nodes[i].Merge(&other, nil)
+				after := nodes[i].snapshot()
+				before.each(func(key string, queueID int32, offset, resets int64) {
+					if now, nowResets := after.entry(key, queueID); now < offset && nowResets <= resets {
+						t.Fatalf("seed %d: %s/%d went back from %d to %d", seed, key, queueID, offset, now)
+					}
+				})
+			default:
+				nodes[i].Commit("g", topic, queue, max(0, nodes[i].Query("g", topic, queue))+rng.Int64N(5))
+			}
+		}
+		for range 2 {
+			for _, a := range nodes {
+				for _, b := range nodes {
+					t := a.snapshot()
+					b.Merge(&t, nil)
+				}
+			}
+		}
+		for _, n := range nodes[1:] {
+			if a, b := nodes[0].snapshot(), n.snapshot(); !reflect.DeepEqual(a, b) {
+				t.Fatalf("seed %d:\n%+v\n%+v", seed, a, b)
+			}
+			if a, b := nodes[0].entries.Load(), n.entries.Load(); a != b {
+				t.Fatalf("seed %d: %d and %d entries", seed, a, b)
+			}
+		}
+	}
+}
+
+// What a slave serves, and what it refuses with which code.
+func TestSlaveRules(t *testing.T) {
+	m := startTestBroker(t, nil)
+	c := m.dial()
+	for i := range 5 {
+		c.send("T", 0, []byte{byte(i)}, "")
+	}
+	c.send("T", 0, []byte("late"), "DELAY\x011\x02")
+	s := startSlave(t, m, nil)
+	s.eventually("the log is there", func() bool { return s.store.MaxPhyOffset() == m.store.MaxPhyOffset() })
+	syncOf(s).syncAll()
+	s.dispatched()
+	r := s.dial()
+
+	topics, _ := s.topics.All()
+	wantCode(t, r.call(remoting.SendMessageV2, []byte("x"), sendV2("T", 0, "")...), remoting.ServiceNotAvailable)
+	wantCode(t, r.call(remoting.SendMessageV2, []byte("x"), sendV2("new", 0, "")...), remoting.ServiceNotAvailable)
+	back := r.call(remoting.ConsumerSendMsgBack, nil, "group", "g", "offset", "0", "delayLevel", "1", "originTopic", "T")
+	if back.Code != remoting.ServiceNotAvailable && back.Code != remoting.SystemError && back.Code != remoting.SubscriptionGroupNotExist {
+		t.Errorf("send back: %d %s", back.Code, back.Remark)
+	}
+	wantCode(t, r.call(remoting.EndTransaction, nil, "producerGroup", "p", "tranStateTableOffset", "0", "commitLogOffset", "0", "commitOrRollback", "8"), remoting.SlaveNotAvailable)
+	for code, request := range map[int32][]string{
+		remoting.UpdateAndCreateTopic: {"topic", "U", "defaultTopic", "TBW102", "readQueueNums", "1", "writeQueueNums", "1", "perm", "6",
+			"topicFilterType", "SINGLE_TAG", "topicSysFlag", "0", "order", "false"},
+		remoting.DeleteTopicInBroker:     {"topic", "T"},
+		remoting.DeleteSubscriptionGroup: {"groupName", "g"},
+	} {
+		wantCode(t, r.call(code, nil, request...), remoting.SystemError)
+	}
+	wantCode(t, r.call(remoting.UpdateAndCreateSubscriptionGroup, []byte(`{"groupName":"n"}`)), remoting.SystemError)
+	if now, _ := s.topics.All(); !reflect.DeepEqual(now, topics) || s.groups.Get("n") != nil {
+		t.Errorf("tables changed: %v", slices.Sorted(maps.Keys(now)))
+	}
+
+	if got := r.pull("g", "T", 0, 0); got.Code != remoting.Success || len(decodeRecords(t, got.Body)) != 5 {
+		t.Errorf("pull: %d %s", got.Code, got.Remark)
+	}
+	beyond := r.pull("g", "T", 0, 1000)
+	wantCode(t, beyond, remoting.PullRetryImmediately) // a slave that is behind tells nobody to jump back
+	if next, suggested := extInt(t, beyond, "nextBeginOffset"), extInt(t, beyond, "suggestWhichBrokerId"); next != 1000 || suggested != 0 {
+		t.Errorf("beyond the end: next %d, broker %d", next, suggested)
+	}
+	wantCode(t, r.call(remoting.HeartBeat, heartbeat("c1", "g", "T", "*", 1)), remoting.Success)
+	wantCode(t, r.call(remoting.GetMaxOffset, nil, "topic", "T", "queueId", "0"), remoting.Success)
+	wantCode(t, r.call(remoting.LockBatchMQ, []byte(`{"consumerGroup":"g","clientId":"c1","mqSet":[{"topic":"T","brokerName":"broker-a","queueId":0}]}`)), remoting.Success)
+	// The delayed message is the master's to deliver.
+	if s.life.scheduleStarted {
+		t.Error("a slave delivers delayed messages")
+	}
+	// Long polling is woken by what comes over the link.
+	held := r.start(r.request(remoting.PullMessage, nil, pullFields("g", "T", 0, 5, "sysFlag", "6", "suspendTimeoutMillis", "20000")...))
+	c.send("T", 0, []byte("new"), "")
+	if got := r.await(held[0]); got.Code != remoting.Success && !strings.Contains(string(got.Remark), "FOUND") {
+		t.Errorf("held pull: %d %s", got.Code, got.Remark)
+	}
+}
