@@ -137,6 +137,30 @@ func TestSendRefusals(t *testing.T) {
 	c.send("T", 0, []byte("works"), "")
 }
 
+// A send that waited for its topic until its client had given up is not stored: the client has sent it again.
+func TestSendThatWaitedTooLongForItsTopic(t *testing.T) {
+	b := startTestBroker(t, nil)
+	c := b.dial()
+	release, running := make(chan struct{}), make(chan struct{})
+	b.adminLane.Submit(func() {
+		close(running)
+		<-release
+	})
+	<-running
+	late := c.start(c.request(remoting.SendMessageV2, []byte("late"), sendV2("new", 0, "")...))[0]
+	eventually(t, "the send in the lane", func() bool { return b.adminLane.Len() == 1 })
+	time.Sleep(newTopicWaitMax + 10*time.Millisecond)
+	close(release)
+	if resp := c.await(late); resp.Code != remoting.SystemBusy || !strings.Contains(string(resp.Remark), "[TIMEOUT_CLEAN_QUEUE]") ||
+		!strings.Contains(string(resp.Remark), "period in queue: 3") {
+		t.Errorf("code %d, remark %q", resp.Code, resp.Remark)
+	}
+	if end := b.store.MaxPhyOffset(); end != 0 || b.topics.Get("new") != nil {
+		t.Errorf("the log ends at %d, the topic is %v", end, b.topics.Get("new"))
+	}
+	c.send("new", 0, []byte("again"), "")
+}
+
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {

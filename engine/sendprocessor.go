@@ -32,6 +32,9 @@ const (
 	recordHeadRoom = 64 << 10
 	// recordBufferKeep is the largest encode buffer that a pooled send keeps.
 	recordBufferKeep = 256 << 10
+	// newTopicWaitMax is how long a send may wait for its topic to be made: as long as stock clients wait for its answer
+	// (sendMsgTimeout). Later they have sent again, and it would be stored twice.
+	newTopicWaitMax = 3 * time.Second
 	// topicHandlesMax bounds one loop's memory of statistics handles.
 	topicHandlesMax = 4096
 )
@@ -223,8 +226,21 @@ func (p *SendMessageProcessor) createTopic(req *reactor.Request, h *sendHeader) 
 	}
 }
 
+// tooLate answers a send that has waited for the admin lane longer than its client did.
+func (p *SendMessageProcessor) tooLate(req *reactor.Request) bool {
+	waited := time.Since(req.ReceivedAt)
+	if waited <= newTopicWaitMax {
+		return false
+	}
+	p.answer(req.ReplyTo(), busy(storage.QueueTimeout, fmt.Errorf("period in queue: %dms, size of queue: %d", waited.Milliseconds(), p.b.adminLane.Len())))
+	return true
+}
+
 // acceptNewTopic runs on the admin lane.
 func (p *SendMessageProcessor) acceptNewTopic(req *reactor.Request) {
+	if p.tooLate(req) {
+		return
+	}
 	t := newSendTurn()
 	h := &t.header
 	if err := h.decode(&req.Command); err != nil {
@@ -424,6 +440,9 @@ func (p *SendMessageProcessor) exhausted(req *reactor.Request, h *sendHeader) (d
 func (p *SendMessageProcessor) createDLQ(req *reactor.Request, dead string) {
 	owned := &reactor.Request{Command: *req.Clone(), Session: req.Session, ReceivedAt: req.ReceivedAt}
 	submitted := p.b.adminLane.SubmitOwned(owned, func() {
+		if p.tooLate(owned) {
+			return
+		}
 		if topic, err := p.b.topics.CreateInSendBack(dead, dlqQueueNums, PermRead|PermWrite, 0); topic == nil {
 			p.answer(owned.ReplyTo(), refuse(remoting.SystemError, "topic[%s] not exist: %v", dead, err))
 			return
