@@ -98,6 +98,9 @@ func TestSendRefusals(t *testing.T) {
 	}
 	f("no template", remoting.TopicNotExist, "topic[new] not exist", send(nil, sendV2("new", 0, "", "c", "nothing")))
 	f("a template that is not to be inherited", remoting.TopicNotExist, "topic[new] not exist", send(nil, sendV2("new", 0, "", "c", "T")))
+	for _, queues := range []string{"0", "-1", "-"} { // the last: not given
+		f("a topic without queues", remoting.SystemError, "cannot be created with", send(nil, sendV2("new", 0, "", "d", queues)))
+	}
 	f("queue beyond the topic", remoting.SystemError, "request queueId[4] is illegal", send(nil, sendV2("T", 4, "")))
 	f("retry topic of an unknown group", remoting.SubscriptionGroupNotExist, "nobody", send(nil, sendV2("%RETRY%nobody", 0, "")))
 	f("half message", remoting.NoPermission, "transaction", send(nil, sendV2("T", 0, "TRAN_MSG\x01true\x02PGROUP\x01p")))

@@ -190,8 +190,14 @@ func (p *SendMessageProcessor) checkTopic(req *reactor.Request, h *sendHeader) (
 	if notAllowedSend(h.topic) {
 		return nil, refuse(remoting.NoPermission, "Sending message to topic[%s] is forbidden.", h.topic)
 	}
-	if topic != nil || isRetryTopic(h.topic) {
+	if topic != nil {
 		return topic, nil
+	}
+	if h.defaultTopicQueueNums < 1 { // Java makes a topic without queues, to which nobody can send
+		return nil, refuse(remoting.SystemError, "topic[%s] cannot be created with %d queues", shown(h.topic), h.defaultTopicQueueNums)
+	}
+	if isRetryTopic(h.topic) {
+		return nil, nil
 	}
 	// The template is looked at here already, so that sends which cannot succeed do not fill the admin lane.
 	if template := p.b.topics.Lookup(h.defaultTopic); template == nil || template.Perm&PermInherit == 0 {
