@@ -76,6 +76,7 @@ type Config struct {
 	HAFlowControlEnable       bool   // haFlowControlEnable, false
 	MaxHATransferByteInSecond int64  // maxHaTransferByteInSecond, 100 MiB, for each slave
 	HARetainedMax             int64  // ours: haRetainedMax, 32 GiB
+	HAReportSynced            bool   // ours: haReportSynced, false
 	InSyncReplicas            int    // inSyncReplicas, 1
 
 	// ConfigBlackList names keys that UPDATE_BROKER_CONFIG must not change (configBlackList).

@@ -122,6 +122,8 @@ var configKeys = []configKey{
 		field: func(c *Config) any { return &c.HAListenPort }},
 	{name: "haMasterAddress", doc: "SLAVE: the master's port for slaves, host:port; from the name server unless set",
 		field: func(c *Config) any { return &c.HAMasterAddress }},
+	{name: "haReportSynced", start: true, doc: "SLAVE: report what is synced, not what is appended; a SYNC_MASTER then answers when the slave's disk has it",
+		field: func(c *Config) any { return &c.HAReportSynced }},
 	{name: "haRetainedMax", unit: "bytes", doc: "log kept beyond its time for connected slaves that still need it; 0 keeps none",
 		field: func(c *Config) any { return &c.HARetainedMax }},
 	{name: "haSendHeartbeatInterval", unit: "ms", doc: "both sides of replication speak after this silence",

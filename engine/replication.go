@@ -44,6 +44,7 @@ func haConfigOf(c *Config) *ha.Config {
 		MaxHaTransferByteInSecond: c.MaxHATransferByteInSecond,
 		HaAllowList:               allow,
 		HaRetainedMax:             c.HARetainedMax,
+		HaReportSynced:            c.HAReportSynced,
 		MappedFileSizeCommitLog:   c.Store.MappedFileSizeCommitLog,
 	}
 }

@@ -104,6 +104,7 @@ func (s *SlaveSynchronize) masterAddress() bool {
 func (s *SlaveSynchronize) syncAll() {
 	s.step("topics", s.syncTopicConfig)
 	s.step("consumer offsets", s.syncConsumerOffset)
+	s.step("consumer offsets on disk", s.b.offsets.Persist)
 	s.step("delay offsets", s.syncDelayOffset)
 	s.step("subscription groups", s.syncSubscriptionGroupConfig)
 }
@@ -244,7 +245,7 @@ func (s *SlaveSynchronize) syncConsumerOffset() error {
 	}
 	s.known = t.version
 	s.backoff = time.Now().Add(offsetShare * time.Since(began))
-	return offsets.Persist()
+	return nil
 }
 
 // ahead is what this node has newer than the master had.

@@ -29,7 +29,6 @@ const (
 	kindHash
 	kindBegin
 	kindRefuse
-	kindTail
 )
 
 // refuseReason says in a byte pair what the text of a refusal says in words.
