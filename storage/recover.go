@@ -477,8 +477,14 @@ func (r *recovery) endAt(why error) error {
 		}
 		return nil
 	}
-	if f == last && r.nothingAt(r.end) {
-		return nil
+	if r.nothingBehind(f) {
+		if r.nothingAt(r.end) {
+			return nil
+		}
+		if r.config.Role == Slave {
+			r.store.logger.Info("the log ends inside a record, the piece is cut and comes again from the master", "offset", r.end)
+			return nil
+		}
 	}
 	r.store.logger.Error("the log is cut at the first record that is not whole",
 		"file", f.path(), "offset", r.end, "filesBehind", (last.base-f.base)/f.size, "cause", why)
@@ -493,6 +499,16 @@ func (r *recovery) nothingAt(offset PhyOffset) bool {
 	}
 	size, magic, ok := message.Peek(f.bytes()[int64(offset)-f.base:])
 	return ok && size == 0 && magic == 0
+}
+
+// nothingBehind says that the files behind f, made ahead of need, were never written to.
+func (r *recovery) nothingBehind(f *MappedFile) bool {
+	for _, later := range r.log.files() {
+		if later.base > f.base && !r.nothingAt(PhyOffset(later.base)) {
+			return false
+		}
+	}
+	return true
 }
 
 // visit is called for each whole record.
