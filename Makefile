@@ -3,6 +3,7 @@
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
 SEEDS       ?= 500
+HA_SEEDS    ?= 300
 SOAK_SEEDS  ?= 20000
 FUZZTIME    ?= 30s
 
@@ -35,12 +36,13 @@ fuzz: ## every fuzz target for FUZZTIME (30s)
 		done; \
 	done
 
-sim: ## crashes by seed: SEEDS (500) of a store, a tenth of them of a whole node
+sim: ## crashes by seed: SEEDS (500) of a store, a tenth of them of a whole node; HA_SEEDS (300) of masters and slaves
 	go test ./storage -run '^TestCrash$$' -count=1 -timeout 0 -seeds=$(SEEDS)
 	go test ./engine -run '^TestAcknowledgedSurvivesACrash$$' -count=1 -timeout 0 -seeds=$$(( ($(SEEDS) + 9) / 10 ))
+	go test ./ha -run '^TestSimulation' -count=1 -timeout 0 -seeds=$(HA_SEEDS)
 
 soak: ## the long forms: SOAK_SEEDS (20000) crashes, and every fuzz target for ten minutes
-	$(MAKE) sim SEEDS=$(SOAK_SEEDS)
+	$(MAKE) sim SEEDS=$(SOAK_SEEDS) HA_SEEDS=$(SOAK_SEEDS)
 	$(MAKE) fuzz FUZZTIME=10m
 
 interop: ## against the real RocketMQ 4.9.7 and 5.3.3 and the Go client; needs a JDK, Maven and the network
