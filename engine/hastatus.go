@@ -122,8 +122,11 @@ func describeSlave(s *ha.SlaveStatus) string {
 
 func describeMaster(s ha.ClientStatus) string {
 	text := s.MasterAddr + " " + s.State
-	if s.Refused != "" {
+	switch {
+	case s.Refused != "":
 		return text + ": " + s.Refused
+	case s.LastError != "":
+		return text + ": " + s.LastError
 	}
 	return fmt.Sprintf("%s, %d bytes in the last second", text, s.TransferredByteInSecond)
 }

@@ -180,7 +180,7 @@ func TestSlaveOfARocketMQMaster(t *testing.T) {
 	}
 	var served atomic.Pointer[map[int32]string]
 	served.Store(&bodies)
-	addr := fakeRocketMQ(t, &served)
+	addr := fakeRocketMQ(t, &served) // nobody listens at the HA port
 	s := startTestBroker(t, func(c *Config) {
 		c.Store.Role, c.BrokerID = storage.Slave, 1
 		c.HAMasterAddress, c.MasterAddr = "127.0.0.1:1", addr
@@ -198,6 +198,7 @@ func TestSlaveOfARocketMQMaster(t *testing.T) {
 	if d := s.schedule.Offsets(); d[1] != 5 || s.groups.Get("g") == nil {
 		t.Errorf("delay offsets %v, group %v", d, s.groups.Get("g"))
 	}
+	s.eventually("why there is no link is shown", func() bool { return strings.Contains(s.runtimeInfo(time.Now())["haMaster"], "not reached") })
 	if sync.known != "" {
 		t.Error("a RocketMQ master is asked every second")
 	}
