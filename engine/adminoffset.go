@@ -281,7 +281,12 @@ func (b *BrokerController) getAllConsumerOffset(req *reactor.Request) answer {
 		}
 		b.offsets.Merge(&offered, b.queueEnd)
 	}
-	return answer{body: b.offsets.encode(req.Ext.String(offsetVersionMember))}
+	known := req.Ext.String(offsetVersionMember)
+	if known != "" {
+		b.offsets.sawSlave()
+		b.offers.arrived()
+	}
+	return answer{body: b.offsets.encode(known)}
 }
 
 // queryCorrectionOffset serves 308: per queue the least offset of all groups but some, or "no correction" where that is

@@ -22,7 +22,9 @@ func (p *ConsumerManageProcessor) Process(req *reactor.Request) {
 	case remoting.GetConsumerListByGroup:
 		a = p.consumerList(req)
 	case remoting.QueryConsumerOffset:
-		p.queryOffset(req)
+		if !p.b.offers.park(req, p.queryOffset) {
+			p.queryOffset(req)
+		}
 		return
 	case remoting.UpdateConsumerOffset:
 		a = p.updateOffset(req)

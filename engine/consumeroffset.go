@@ -33,6 +33,7 @@ type ConsumerOffsetManager struct {
 
 	entries   atomic.Int64 // queues with an offset
 	resets    atomic.Int64 // queues with resets
+	slaveSeen atomic.Bool  // a loopmq slave has asked for the table, in this life or an earlier one
 	commits   atomic.Int64
 	saved     atomic.Int64 // commits that the file holds
 	fullOnce  sync.Once
@@ -63,6 +64,7 @@ func newConsumerOffsetManager(b *BrokerController) (*ConsumerOffsetManager, erro
 			m.shard([]byte(key)).tables[key] = table
 			m.entries.Add(int64(len(table)))
 		}
+		m.slaveSeen.Store(loaded.slaveSeen)
 		for key, table := range loaded.resets {
 			m.shard([]byte(key)).resets[key] = table
 			m.resets.Add(int64(len(table)))
@@ -254,6 +256,7 @@ func (m *ConsumerOffsetManager) Persist() error {
 		return nil
 	}
 	tables := m.snapshot()
+	tables.slaveSeen = m.slaveSeen.Load()
 	w := jsonWriter{pretty: true}
 	w.beginObject()
 	tables.writeMembers(&w)

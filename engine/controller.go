@@ -58,6 +58,7 @@ type BrokerController struct {
 	ha        *ha.HAService
 	haClient  *ha.HAClient // nil unless this is a slave
 	slaveSync *SlaveSynchronize
+	offers    offsetOffers
 	// replicas answers sends that must wait for a slave; ha unless a test has its own.
 	replicas replicaWaiter
 

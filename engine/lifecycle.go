@@ -95,6 +95,9 @@ func (b *BrokerController) startServer() error {
 		b.life.scheduleStarted = true
 	}
 	b.startPeriodic()
+	if cfg.Store.Role != storage.Slave && b.offsets.slaveSeen.Load() {
+		b.offers.expect()
+	}
 	if err := b.server.Start(); err != nil {
 		return err
 	}
@@ -175,6 +178,7 @@ func (b *BrokerController) shutdown(deadline time.Time) error {
 		b.server.RefuseNew(remoting.ServiceNotAvailable, remarkShuttingDown)
 	}
 	b.stopFollowing()
+	b.offers.arrived()
 	var scheduleErr error
 	if b.life.scheduleStarted {
 		scheduleErr = b.schedule.Stop()

@@ -22,11 +22,15 @@ type offsetTables struct {
 	resets  map[string]map[int32]int64 // likewise; what is not there was never reset
 	// version is the sender's state, "" of a RocketMQ master.
 	version string
+	// slaveSeen is in the file only: a loopmq slave follows this node.
+	slaveSeen bool
 }
 
 // offsetVersionMember holds a loopmq node's state in code 43's body; a slave that names the state it knows, as the
 // request's field of that name, gets no tables when it is the same.
 const offsetVersionMember = "loopmqVersion"
+
+const slaveSeenMember = "loopmqSlave"
 
 func readOffsetTables(data []byte) (t offsetTables, err error) {
 	t.offsets, t.resets = make(map[string]map[int32]int64), make(map[string]map[int32]int64)
@@ -37,6 +41,9 @@ func readOffsetTables(data []byte) (t offsetTables, err error) {
 			return r.readIntMaps(t.offsets)
 		case "resetTable":
 			return r.readIntMaps(t.resets)
+		case slaveSeenMember:
+			t.slaveSeen, err = r.bool()
+			return err
 		case offsetVersionMember:
 			t.version, err = r.text()
 			return err
@@ -61,6 +68,9 @@ func (r *jsonReader) readIntMaps(into map[string]map[int32]int64) error {
 func (t *offsetTables) writeMembers(w *jsonWriter) {
 	if t.version != "" {
 		w.strMember(offsetVersionMember, t.version)
+	}
+	if t.slaveSeen {
+		w.boolMember(slaveSeenMember, true)
 	}
 	writeIntMaps(w, "offsetTable", t.offsets)
 	if len(t.resets) > 0 {
@@ -225,6 +235,13 @@ func (m *ConsumerOffsetManager) roomForEntry(key string) bool {
 		m.b.logger.Error("offsets of further queues are not kept", "limit", offsetEntriesMax, "key", key)
 	})
 	return false
+}
+
+// sawSlave notes, for the next start, that a loopmq slave follows.
+func (m *ConsumerOffsetManager) sawSlave() {
+	if !m.slaveSeen.Swap(true) {
+		m.commits.Add(1) // the file is to be written
+	}
 }
 
 // version names the state of the tables, for a slave that asks whether it is still the same.

@@ -123,6 +123,49 @@ func TestOffsetsSurviveAFailover(t *testing.T) {
 	}
 }
 
+// A master that is back answers where a group goes on when its slave has brought what it has newer
+// (apache/rocketmq#1094).
+func TestMasterThatIsBackTakesOffsetsOverFirst(t *testing.T) {
+	m := newTestBroker(t, nil)
+	m.start()
+	s := startSlave(t, m, nil)
+	sync := syncOf(s)
+	c := m.dial()
+	for i := range 12 {
+		c.send("T", 0, []byte{byte(i)}, "")
+	}
+	m.dispatched()
+	m.offsets.Commit("g", "T", 0, 5)
+	sync.syncAll()
+	sync.syncAll()
+	m.stop()
+	s.offsets.Commit("g", "T", 0, 9)
+
+	m.start()
+	t.Cleanup(m.stop)
+	c = m.dial()
+	began := time.Now()
+	asked := c.start(c.request(remoting.QueryConsumerOffset, nil, "consumerGroup", "g", "topic", "T", "queueId", "0"))
+	s.cfg.MasterAddr = m.addr
+	next := *s.Config()
+	next.MasterAddr = m.addr
+	s.useConfig(&next)
+	known, theirs := sync.known, sync.theirs
+	sync.masterAddress() // the port is another one in this test
+	sync.known, sync.theirs = known, theirs
+	sync.step("consumer offsets", sync.syncConsumerOffset)
+	wantField(t, c.await(asked[0]), "offset", "9")
+	if took := time.Since(began); took > offerWait {
+		t.Errorf("answered after %v", took)
+	}
+	// Without a slave it does not wait for long.
+	s.slaveSync.Stop()
+	m.restart()
+	c = m.dial()
+	wantField(t, c.call(remoting.QueryConsumerOffset, nil, "consumerGroup", "g", "topic", "T", "queueId", "0"), "offset", "9")
+	wantField(t, c.call(remoting.QueryConsumerOffset, nil, "consumerGroup", "g", "topic", "T", "queueId", "0"), "offset", "9")
+}
+
 // Between two loopmq nodes a change is there within seconds, and no change costs little.
 func TestOffsetsFollowWithinSeconds(t *testing.T) {
 	m := startTestBroker(t, nil)
