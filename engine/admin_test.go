@@ -576,7 +576,7 @@ func TestStatisticsBodies(t *testing.T) {
 	wantBodyLike(t, c.call(remoting.QueryConsumeQueue, nil, "topic", "T", "queueId", "1", "index", "0", "count", "1", "consumerGroup", "left"),
 		`\{"filterData":"left@T is not online!","maxQueueIndex":3,.*"queueData":\[\{"eval":true,.*\}\]\}`)
 	wantCode(t, c.call(remoting.QueryConsumeQueue, nil, "topic", "none", "queueId", "1", "index", "0", "count", "1"), remoting.SystemError)
-	wantBodyLike(t, c.call(remoting.GetAllConsumerOffset, nil), `\{"dataVersion":\{.*\},"offsetTable":\{"T@g":\{1:2\},"T@left":\{1:1\}\}\}`)
+	wantBodyLike(t, c.call(remoting.GetAllConsumerOffset, nil), `\{"dataVersion":\{.*\},"loopmqVersion":"[-\d]+","offsetTable":\{"T@g":\{1:2\},"T@left":\{1:1\}\}\}`)
 	wantBodyLike(t, c.call(remoting.GetAllDelayOffset, nil), `\{"offsetTable":\{.*\}\}`)
 
 	eventually(t, "puts are counted", func() bool {
