@@ -261,11 +261,22 @@ func (n *simNode) maySpareLocked() bool {
 		return false
 	}
 	for _, m := range n.sim.messages {
-		if _, here := m.holders[n]; m.replicated && here && len(m.holders) < 2 {
+		if _, here := m.holders[n]; m.replicated && here && !m.safeWithoutLocked(n) {
 			return false
 		}
 	}
 	return true
+}
+
+// safeWithoutLocked says that another node has the message, and has it for sure.
+func (m *simMessage) safeWithoutLocked(n *simNode) bool {
+	for other, durable := range m.holders {
+		unsure := other.powerCut || other.crashed && other.kind == faultfs.PowerLoss
+		if other != n && (durable || !unsure) {
+			return true
+		}
+	}
+	return false
 }
 
 // bury takes a crashed node down.
