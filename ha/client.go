@@ -217,7 +217,7 @@ func (c *HAClient) ask(l *haLink, answered func(first storage.PhyOffset, err err
 			first, err = c.minOffset(ctx)
 		}
 		l.conn.Post(func() {
-			if !l.conn.Closed() {
+			if !l.ended() {
 				answered(first, err, time.Now())
 			}
 		})

@@ -104,7 +104,7 @@ func (l *haLink) onLoopTick() {
 	now := time.Now()
 	cfg := l.client.config()
 	switch {
-	case l.conn.Closed():
+	case l.ended():
 		return
 	case now.Sub(l.readAt) > cfg.HaHousekeepingInterval:
 		l.fail(l.silence(now))
@@ -112,11 +112,11 @@ func (l *haLink) onLoopTick() {
 		l.followRocketMQ(now)
 	case l.state == linkTransfer:
 		l.reportProgress(now)
-		if now.Sub(l.wroteAt) > cfg.HaSendHeartbeatInterval && !l.conn.Closed() {
+		if now.Sub(l.wroteAt) > cfg.HaSendHeartbeatInterval && !l.ended() {
 			l.sendReport(int64(l.reported), now)
 		}
 	}
-	if !l.conn.Closed() {
+	if !l.ended() {
 		l.publish(now)
 	}
 }
@@ -155,7 +155,7 @@ func (l *haLink) publish(now time.Time) {
 // Source: HAClient#processReadEvent, #dispatchReadRequest.
 func (l *haLink) onTraffic(now time.Time) {
 	l.readAt = now
-	for l.conn.InboundBuffered() > 0 && !l.conn.Closed() {
+	for l.conn.InboundBuffered() > 0 && !l.ended() {
 		n, err := l.conn.Read(l.buffer.space())
 		if err != nil {
 			l.fail(err)
@@ -181,7 +181,7 @@ func (l *haLink) reportProgress(now time.Time) {
 	if l.client.config().HaReportSynced {
 		held = min(held, l.client.store.FlushedWhere())
 	}
-	if held > l.reported && !l.conn.Closed() {
+	if held > l.reported && !l.ended() {
 		l.reported = held
 		l.sendReport(int64(held), now)
 	}
@@ -190,9 +190,14 @@ func (l *haLink) reportProgress(now time.Time) {
 // fail closes the link, with the reason on this side's log. The pieces received are dropped: the next link begins at
 // the log's end.
 func (l *haLink) fail(err error) {
-	l.failed = err
+	if l.failed == nil {
+		l.failed = err
+	}
 	l.conn.Close()
 }
+
+// ended says that nothing more is taken from this link; its last event may be still to come.
+func (l *haLink) ended() bool { return l.failed != nil || l.conn.Closed() }
 
 // onClose says why there is no link any more.
 func (l *haLink) onClose(err error) {
