@@ -11,13 +11,16 @@ FUZZTIME    ?= 30s
 INVARIANTS = ./storage/... ./reactor/... ./engine
 
 .DEFAULT_GOAL := help
-.PHONY: build run test test-race fuzz sim soak interop bench-micro lint fmt cover clean help
+.PHONY: build run demo-ha test test-race fuzz sim soak interop bench-micro lint fmt cover clean help
 
 build: ## bin/loopmq, static
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/loopmq ./cmd/loopmq
 
 run: build ## a name server and a broker on 127.0.0.1, store in ./data
 	bin/loopmq run
+
+demo-ha: build ## a pair on loopback under load, its master killed, the loss counted
+	go run ./bench/demoha -loopmq bin/loopmq
 
 test: ## unit, property, simulation and end-to-end tests; Go only
 	go vet ./...

@@ -31,6 +31,7 @@ var allowedImports = map[string]struct{ ours, others []string }{
 	},
 	"engine/interop": {[]string{"engine", "engine/namesrv"}, nil},
 	"bench":          {[]string{"reactor/remoting"}, []string{"golang.org/x/sys"}},
+	"bench/demoha":   {[]string{"reactor/remoting"}, nil},
 	"cmd/loopmq": {
 		[]string{"engine", "engine/namesrv", "storage", "storage/vfs", "bench"},
 		[]string{"github.com/spf13", "golang.org/x/sys"},
