@@ -234,6 +234,13 @@ func (s *simulation) run() error {
 
 // after lets the step come to its end, buries who died in it, and checks.
 func (s *simulation) after() {
+	s.settle()
+	s.check()
+}
+
+// settle lets everything come to rest, and takes down who has crashed meanwhile, so that a node without power says
+// nothing more.
+func (s *simulation) settle() {
 	s.net.settle()
 	for _, n := range s.nodes {
 		if n.hasCrashed() {
@@ -241,7 +248,6 @@ func (s *simulation) after() {
 		}
 	}
 	s.net.settle()
-	s.check()
 }
 
 func (s *simulation) masterRole() storage.Role {
@@ -355,7 +361,7 @@ func (s *simulation) deliver() {
 	}
 	s.step("deliver %d of %d bytes from %s", n, len(c.out), c.name())
 	c.deliver(n)
-	s.net.settle()
+	s.settle()
 }
 
 // exchange delivers all between two ends, until they have nothing more to say.
@@ -363,14 +369,14 @@ func (s *simulation) exchange(c *simConn) {
 	for c != nil && !c.done() && len(c.out)+len(c.peer.out) > 0 {
 		c.deliver(len(c.out))
 		c.peer.deliver(len(c.peer.out))
-		s.net.settle()
+		s.settle()
 	}
 }
 
 // drain delivers everything, again and again.
 func (s *simulation) drain() {
 	for range 200 {
-		s.net.settle()
+		s.settle()
 		busy := false
 		for _, c := range slices.Clone(s.net.conns) {
 			if len(c.out) > 0 || c.fin {
