@@ -506,7 +506,9 @@ func (n *simNode) answered(m *simMessage, status storage.PutMessageStatus) {
 		for _, img := range images {
 			if img.holds(m) {
 				holders++
-				m.holders[img.node] = m.holders[img.node]
+				if _, known := m.holders[img.node]; !known {
+					m.holders[img.node] = false
+				}
 			}
 		}
 		if s.javaSlave != nil && s.javaSlave.holds(m) {

@@ -61,7 +61,7 @@ func TestSimulationFindsPlantedFaults(t *testing.T) {
 		}
 		t.Run(strings.ReplaceAll(plant.name, " ", "_"), func(t *testing.T) {
 			for seed := max(1, *simSeed); seed <= simPlantSeedsMax; seed++ {
-				if err, _ := runSimulation(t, seed, plant); err != nil {
+				if _, err := runSimulation(t, seed, plant); err != nil {
 					if !regexp.MustCompile(plant.want).MatchString(err.Error()) {
 						t.Fatalf("seed %d: %v; want %q", seed, err, plant.want)
 					}

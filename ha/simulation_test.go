@@ -51,7 +51,7 @@ func TestSimulation(t *testing.T) {
 	}
 	var sum simCounts
 	for seed := first; seed < first+uint64(n) && !t.Failed(); seed++ {
-		_, counts := runSimulation(t, seed, nil)
+		counts, _ := runSimulation(t, seed, nil)
 		sum.add(counts)
 	}
 	t.Logf("%d seeds: %s", n, sum)
@@ -71,7 +71,7 @@ func simSeedCount(t *testing.T) int {
 	return simSeedsDefault
 }
 
-func runSimulation(t *testing.T, seed uint64, p *simPlant) (failure error, counts simCounts) {
+func runSimulation(t *testing.T, seed uint64, p *simPlant) (counts simCounts, failure error) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulation(seed, p)
@@ -83,7 +83,7 @@ func runSimulation(t *testing.T, seed uint64, p *simPlant) (failure error, count
 				seed, failure, s.describe(), strings.Join(s.steps[max(0, len(s.steps)-60):], "\n  "), seed)
 		}
 	})
-	return failure, counts
+	return counts, failure
 }
 
 // simCounts tell whether the seeds reach what they are meant to reach.

@@ -106,7 +106,7 @@ func (d *demo) run() (err error) {
 	if err := d.sendSome(1000); err != nil {
 		return fmt.Errorf("send to the new master: %w", err)
 	}
-	if found, took, err = d.readAll(d.masterPort); err != nil {
+	if found, _, err = d.readAll(d.masterPort); err != nil {
 		return fmt.Errorf("read from the new master: %w", err)
 	}
 	sent = d.answered.Load()
