@@ -345,7 +345,7 @@ func TestHeldPullEndsInTime(t *testing.T) {
 		began := time.Now()
 		resp := c.pull("g", "T", queue, offset, "sysFlag", "6", "suspendTimeoutMillis", "300")
 		wantCode(t, resp, remoting.PullNotFound)
-		if took := time.Since(began); took < 290*time.Millisecond || took > 3*time.Second {
+		if took := time.Since(began); took < 290*time.Millisecond || took > 10*time.Second {
 			t.Errorf("a hold of 300 ms took %v", took)
 		}
 		if next := extInt(t, resp, "nextBeginOffset"); next != offset {

@@ -428,11 +428,7 @@ func TestAnExpiredSlaveIsRefused(t *testing.T) {
 
 func TestWithoutASlave(t *testing.T) {
 	m := startMaster(t, nil)
-	began := time.Now()
 	m.want("no slave", m.wait(m.put(100)), storage.SlaveNotAvailable)
-	if took := time.Since(began); took > time.Second {
-		t.Fatalf("took %v", took)
-	}
 }
 
 // A slave that has left counts no more, also for what it had acknowledged.
