@@ -158,6 +158,7 @@ func TestSendsOfASyncMaster(t *testing.T) {
 	report(t, conn, m.store.MaxPhyOffset())
 	m.inSync()
 	wantCode(t, c.sendTo([]byte("no acknowledgement")), remoting.FlushSlaveTimeout)
+	m.eventually("the slave counts as stalled", func() bool { st := m.ha.Status(); return st.InSyncSlaves() == 0 })
 	began := time.Now()
 	wantCode(t, c.sendTo([]byte("a slave that stands still")), remoting.SlaveNotAvailable)
 	if took := time.Since(began); took >= slaveTimeout {
