@@ -57,6 +57,7 @@ type HAConnection struct {
 
 	state          atomic.Int32
 	slaveAckOffset atomic.Int64 // -1 until the first report
+	countsFrom     atomic.Int64 // reports below it count for no send
 	sentOffset     atomic.Int64 // end of what was sent, what the slave asked for while nothing was
 	movedAt        atomic.Int64 // unix ns: when slaveAckOffset last rose, or the first byte beyond it was sent
 	roundTrip      atomic.Int64 // ns from a frame to its report, smoothed; 0 until there was one
@@ -96,6 +97,16 @@ func newHAConnection(s *HAService, conn reactor.Conn, now time.Time) *HAConnecti
 // ackOffset is what the slave is known to hold, -1 while it is not served. Any goroutine.
 func (c *HAConnection) ackOffset() storage.PhyOffset {
 	return storage.PhyOffset(c.slaveAckOffset.Load())
+}
+
+// heldOffset is what of it counts for sends: -1 until a loopmq slave was once at the end that the log had when its
+// transfer began. A copy of the whole log that is not finished may be given up and begun anew, so nothing may have been
+// answered on its strength. Any goroutine.
+func (c *HAConnection) heldOffset() storage.PhyOffset {
+	if ack := c.slaveAckOffset.Load(); ack >= c.countsFrom.Load() {
+		return storage.PhyOffset(ack)
+	}
+	return -1
 }
 
 // slave tells two connections of one slave: a loopmq slave by its node id, RocketMQ's by the address without the port.
@@ -288,6 +299,9 @@ func (c *HAConnection) begin(request storage.PhyOffset, compared bool, now time.
 	}
 	c.nextTransferFromWhere = next
 	c.sentOffset.Store(int64(request))
+	if compared {
+		c.countsFrom.Store(int64(end))
+	}
 	c.service.logger.Info("transfer begins", "slave", c.conn.RemoteAddr(), "asked", request, "from", next, "end", end)
 	c.state.Store(int32(stateTransfer))
 	c.ack(request, now)

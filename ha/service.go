@@ -140,7 +140,7 @@ func (s *HAService) publishAcked() {
 func nthGreatest(connections []*HAConnection, n int) storage.PhyOffset {
 	greatest := storage.PhyOffset(-1)
 	for _, c := range connections {
-		if ack := c.ackOffset(); ack > greatest && slavesThatHold(connections, ack) >= n {
+		if ack := c.heldOffset(); ack > greatest && slavesThatHold(connections, ack) >= n {
 			greatest = ack
 		}
 	}
@@ -149,11 +149,11 @@ func nthGreatest(connections []*HAConnection, n int) storage.PhyOffset {
 
 func slavesThatHold(connections []*HAConnection, offset storage.PhyOffset) (n int) {
 	for i, c := range connections {
-		if c.ackOffset() < offset {
+		if c.heldOffset() < offset {
 			continue
 		}
 		counted := slices.ContainsFunc(connections[:i], func(before *HAConnection) bool {
-			return before.ackOffset() >= offset && before.slave() == c.slave()
+			return before.heldOffset() >= offset && before.slave() == c.slave()
 		})
 		if !counted {
 			n++

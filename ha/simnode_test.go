@@ -492,7 +492,7 @@ func (n *simNode) answered(m *simMessage, status storage.PutMessageStatus) {
 	}
 	var images []*logImage // closed after the lock is given back
 	for _, other := range s.nodes {
-		if other != n && other.connectedTo(n) {
+		if other != n && other.countsFor(n, m) {
 			img := other.image()
 			defer img.close()
 			images = append(images, img)
@@ -527,10 +527,11 @@ func (n *simNode) answered(m *simMessage, status storage.PutMessageStatus) {
 	}
 }
 
-// connectedTo says whether the master has an open connection from this node.
-func (n *simNode) connectedTo(master *simNode) bool {
+// countsFor says whether the master has an open connection from this node, on which it has said that it has the message,
+// at the end of a copy or behind it: an unfinished copy may be given up.
+func (n *simNode) countsFor(master *simNode, m *simMessage) bool {
 	for _, c := range n.sim.net.conns {
-		if c.owner == master && c.peer.owner == n && !c.closed.Load() {
+		if c.owner == master && c.peer.owner == n && !c.closed.Load() && c.context.(*HAConnection).heldOffset() >= m.end() {
 			return true
 		}
 	}

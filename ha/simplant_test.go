@@ -163,6 +163,7 @@ func goneSlavesCount() *simPlant {
 				}
 			}
 			n.service.connections.Store(&list)
+			n.service.publishAcked()
 		}
 	}}
 }

@@ -432,7 +432,7 @@ func (s *simulation) connect() {
 	}
 }
 
-// flap ends a slave's connection, which the master does not learn, and makes another one.
+// flap ends the connection of a slave that has just acknowledged: the master learns it, or gets a second one.
 func (s *simulation) flap() {
 	n := s.pick(func(n *simNode) bool { return n.up && n.linkConn != nil })
 	if n == nil || n.hasCrashed() {
@@ -441,14 +441,26 @@ func (s *simulation) flap() {
 	s.send()
 	s.net.settle()
 	s.exchange(n.linkConn)
-	if c := n.linkConn; c != nil {
-		s.step("%s is half open", c.name())
-		c.silent, c.peer.silent = true, true
-		c.shut(errSimReset)
-		s.net.settle()
-		n.connect()
-		s.exchange(n.linkConn)
+	c := n.linkConn
+	if c == nil {
+		return
 	}
+	if s.rng.IntN(2) == 0 {
+		s.step("%s is reset; then the other slave gets its share", c.name())
+		c.shut(errSimReset)
+		c.peer.shut(errSimReset)
+		s.net.settle()
+		if other := s.pick(func(o *simNode) bool { return o != n && o.up && o.linkConn != nil }); other != nil {
+			s.exchange(other.linkConn)
+		}
+		return
+	}
+	s.step("%s is half open", c.name())
+	c.silent, c.peer.silent = true, true
+	c.shut(errSimReset)
+	s.net.settle()
+	n.connect()
+	s.exchange(n.linkConn)
 }
 
 // breakConnection ends a connection in one of the ways that networks have.
