@@ -530,8 +530,9 @@ func (n *simNode) answered(m *simMessage, status storage.PutMessageStatus) {
 // countsFor says whether the master has an open connection from this node, on which it has said that it has the message,
 // at the end of a copy or behind it: an unfinished copy may be given up.
 func (n *simNode) countsFor(master *simNode, m *simMessage) bool {
-	for _, c := range n.sim.net.conns {
-		if c.owner == master && c.peer.owner == n && !c.closed.Load() && c.context.(*HAConnection).heldOffset() >= m.end() {
+	// By the master's own list: those of the network belong to the simulation's goroutine, and this one may be another.
+	for _, c := range *master.service.connections.Load() {
+		if sim := c.conn.(*simConn); sim.peer.owner == n && !sim.closed.Load() && c.heldOffset() >= m.end() {
 			return true
 		}
 	}
