@@ -167,17 +167,17 @@ func (s *ReputMessageService) park() bool {
 	}
 }
 
-// drain dispatches the rest at a stop, for a while also through errors.
+// drain dispatches the rest at a stop. What meets an error is left to the next start: a disk that is gone, or full, will
+// not come back in the time that a stop has.
 func (s *ReputMessageService) drain() {
-	for deadline := time.Now().Add(reputStopWait); ; {
+	for deadline := time.Now().Add(reputStopWait); s.behind() > 0 && time.Now().Before(deadline); {
 		progressed, err := s.doReput()
 		if err != nil {
 			s.complain(err)
 		}
-		if s.behind() == 0 || err == nil && !progressed || errors.Is(err, ErrFault) || !time.Now().Before(deadline) {
+		if err != nil || !progressed {
 			return
 		}
-		time.Sleep(reputInterval)
 	}
 }
 
