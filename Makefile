@@ -52,7 +52,7 @@ interop: ## against the real RocketMQ 4.9.7 and 5.3.3 and the Go client; needs a
 	@command -v javac >/dev/null && command -v mvn >/dev/null || { echo 'make interop: needs a JDK (javac) and Maven (mvn)' >&2; exit 1; }
 	cd engine/interop/goclient && go vet ./...
 	go vet -tags interop ./engine/interop
-	go test -tags interop -count=1 -parallel 3 -timeout 25m -v ./engine/interop
+	go test -tags interop -count=1 -parallel 3 -timeout 35m -v ./engine/interop
 
 bench-micro: ## micro-benchmarks
 	go test -run '^$$' -bench . -benchmem ./...
