@@ -41,7 +41,9 @@ func takeover(t *testing.T, p *peer, killed bool) {
 	handOver := func(b broker) {
 		t.Helper()
 		if killed {
-			time.Sleep(6 * time.Second) // consumer offsets are written every 5 s: a kill may lose what is newer, in Java and here
+			// Consumer offsets are written every 5 s and delay offsets every 10 s: a kill may lose what is newer, in Java and
+			// here, and delayed messages come again.
+			time.Sleep(16 * time.Second)
 			b.kill()
 		} else {
 			b.stop(t)
