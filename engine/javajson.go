@@ -87,26 +87,7 @@ func (r *jsonReader) enter() error {
 // object calls member for each member; member must consume its value. A key that is an object is handed over as its
 // text, as is one that Java wrote into a string.
 func (r *jsonReader) object(member func(key []byte) error) error {
-	if r.null() {
-		return nil
-	}
-	if r.peek() != '{' {
-		return r.fail("want an object")
-	}
-	if err := r.enter(); err != nil {
-		return err
-	}
-	for first := true; ; first = false {
-		if r.peek() == '}' {
-			r.pos++
-			r.depth--
-			return nil
-		}
-		if !first {
-			if err := r.expect(','); err != nil {
-				return err
-			}
-		}
+	return r.sequence('{', '}', "want an object", func() error {
 		key, err := r.key()
 		if err != nil {
 			return err
@@ -114,10 +95,8 @@ func (r *jsonReader) object(member func(key []byte) error) error {
 		if err := r.expect(':'); err != nil {
 			return err
 		}
-		if err := member(key); err != nil {
-			return err
-		}
-	}
+		return member(key)
+	})
 }
 
 func (r *jsonReader) key() ([]byte, error) {
@@ -137,17 +116,22 @@ func (r *jsonReader) key() ([]byte, error) {
 
 // array calls element for each element; element must consume it.
 func (r *jsonReader) array(element func() error) error {
+	return r.sequence('[', ']', "want an array", element)
+}
+
+// sequence calls one for each thing between open and end; null has none.
+func (r *jsonReader) sequence(open, end byte, want string, one func() error) error {
 	if r.null() {
 		return nil
 	}
-	if r.peek() != '[' {
-		return r.fail("want an array")
+	if r.peek() != open {
+		return r.fail(want)
 	}
 	if err := r.enter(); err != nil {
 		return err
 	}
 	for first := true; ; first = false {
-		if r.peek() == ']' {
+		if r.peek() == end {
 			r.pos++
 			r.depth--
 			return nil
@@ -157,7 +141,7 @@ func (r *jsonReader) array(element func() error) error {
 				return err
 			}
 		}
-		if err := element(); err != nil {
+		if err := one(); err != nil {
 			return err
 		}
 	}
