@@ -77,9 +77,9 @@ func startMaster(t *testing.T, change func(*Config)) *testMaster {
 	fsys := faultfs.New()
 	cfg := storage.DefaultConfig()
 	cfg.StorePathRootDir, cfg.StorePathCommitLog = "/store", "/store/commitlog"
-	cfg.MappedFileSizeCommitLog, cfg.MappedFileSizeConsumeQueue = testFileSize, 20_000
+	cfg.MappedFileSizeCommitLog, cfg.MappedFileSizeConsumeQueue = m.cfg.Load().MappedFileSizeCommitLog, 20_000
 	cfg.MaxHashSlotNum, cfg.MaxIndexNum, cfg.MessageIndexEnable = 100, 1_000, false
-	cfg.MaxMessageSize = testFileSize / 2
+	cfg.MaxMessageSize = int(cfg.MappedFileSizeCommitLog / 2)
 	if cfg.Role = m.cfg.Load().Role; cfg.Role == storage.Slave {
 		cfg.BrokerID = 1
 	}
@@ -480,24 +480,6 @@ func TestAnIdleSlaveHasNotStalled(t *testing.T) {
 	s.receive(m.store.MaxPhyOffset())
 	s.report(s.end)
 	m.want("a send after a pause", w, storage.PutOK)
-}
-
-// How often a waiter is woken has no influence (apache/rocketmq#1535).
-func TestBigBodiesOverManyFrames(t *testing.T) {
-	m := startMaster(t, func(c *Config) { c.HaTransferBatchSize = 4 << 10 })
-	s := m.follow(m.put(10))
-	for _, size := range []int{3 << 10, 31 << 10, 100 << 10, 127 << 10} {
-		w := m.wait(m.put(size))
-		for s.end < m.store.MaxPhyOffset() {
-			_, body, err := s.frame()
-			if err != nil {
-				t.Fatal(err)
-			}
-			s.end += storage.PhyOffset(len(body))
-			s.report(s.end)
-		}
-		m.want("a body of many frames", w, storage.PutOK)
-	}
 }
 
 // No goroutine and no loop waits for an acknowledgement (apache/rocketmq#249).
