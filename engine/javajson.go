@@ -164,7 +164,8 @@ func bareByte(c byte) bool {
 		c == '-' || c == '+' || c == '.' || c == '_' || c == '$'
 }
 
-// quoted reads a string; without escapes the result borrows the text.
+// quoted reads a string of valid UTF-8: what is none becomes U+FFFD, in names of members too. Without escapes the result
+// borrows the text.
 func (r *jsonReader) quoted() ([]byte, error) {
 	quote := r.b[r.pos]
 	r.pos++
@@ -174,7 +175,7 @@ func (r *jsonReader) quoted() ([]byte, error) {
 		case c == quote:
 			text := r.b[start:r.pos:r.pos]
 			r.pos++
-			return text, nil
+			return validUTF8(text), nil
 		case c == '\\':
 			return r.escaped(quote, start)
 		case c < 0x20 && c != '\t':
@@ -194,7 +195,7 @@ func (r *jsonReader) escaped(quote byte, start int) ([]byte, error) {
 		r.pos++
 		switch {
 		case c == quote:
-			return text, nil
+			return validUTF8(text), nil
 		case c == '\\':
 			var err error
 			if text, err = r.escape(text); err != nil {
@@ -205,6 +206,13 @@ func (r *jsonReader) escaped(quote byte, start int) ([]byte, error) {
 		}
 	}
 	return nil, r.fail("string without an end")
+}
+
+func validUTF8(text []byte) []byte {
+	if utf8.Valid(text) {
+		return text
+	}
+	return bytes.ToValidUTF8(text, []byte("\uFFFD"))
 }
 
 func (r *jsonReader) escape(text []byte) ([]byte, error) {
@@ -279,10 +287,10 @@ func (r *jsonReader) scalar() ([]byte, error) {
 	return r.bare()
 }
 
-// text reads a string of valid UTF-8; an enum name is one.
+// text reads a string; an enum name is one.
 func (r *jsonReader) text() (string, error) {
 	b, err := r.scalar()
-	return strings.ToValidUTF8(string(b), "\uFFFD"), err
+	return string(b), err
 }
 
 func (r *jsonReader) int64() (int64, error) {

@@ -521,6 +521,7 @@ func TestTablesUnderConcurrentUse(t *testing.T) {
 // Every file that this package writes is read by its reader, whatever stands in it.
 func FuzzTopicTable(f *testing.F) {
 	f.Add([]byte(`{"dataVersion":{"counter":1,"timestamp":2},"topicConfigTable":{"T":{"perm":6,"x":[1]}}}`))
+	f.Add([]byte("{\"\x93\":{},\"topicConfigTable\":{\"\\u0041\xff\":{}}}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		topics, version, extra, err := readTopicTable(data)
 		if err != nil {

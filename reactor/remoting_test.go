@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -18,6 +19,9 @@ import (
 
 	"loopmq/reactor/remoting"
 )
+
+// soak asks for the long forms of tests.
+var soak = flag.Bool("soak", false, "run tests in their long form")
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,

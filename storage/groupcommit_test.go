@@ -203,10 +203,13 @@ func TestDeadlinesWhileSyncHangs(t *testing.T) {
 }
 
 // However requests and syncs interleave, none is forgotten until a timer comes (apache/rocketmq#31), and none is
-// answered before its bytes are durable.
+// answered before its bytes are durable. Pauses of both sides move the moment at which the lists are swapped.
 func TestNoLostWakeup(t *testing.T) {
 	producers, puts := 64, 300
-	if raceEnabled {
+	switch {
+	case *soak:
+		puts = 1_000_000 / producers
+	case raceEnabled:
 		puts = 50
 	}
 	fsys := faultfs.New()
@@ -257,6 +260,36 @@ func TestNoLostWakeup(t *testing.T) {
 	if n := l.groupCommitService.waiting.Load(); n != 0 {
 		t.Fatalf("%d requests counted as waiting", n)
 	}
+	l.idles(t)
+}
+
+// idles checks that nothing happens in a log that nobody writes to.
+func (l *testLog) idles(t *testing.T) {
+	t.Helper()
+	idle := 100 * time.Millisecond
+	if *soak {
+		idle = time.Minute
+	}
+	eventually(t, "all is flushed", func() bool { return l.queue.flushedWhere.Load() == int64(l.maxOffset()) })
+	eventually(t, "the service sleeps", func() bool {
+		return !l.sweeper.armed.Load() && l.groupCommitService.state.Load() == groupCommitIdle
+	})
+	flushes, cpu := l.counters.flushes.Load(), cpuTime(t)
+	time.Sleep(idle)
+	t.Logf("idle for %v: %v of CPU", idle, cpuTime(t)-cpu)
+	if n := l.counters.flushes.Load() - flushes; n != 0 {
+		t.Fatalf("%d syncs of an idle log", n)
+	}
+}
+
+// cpuTime is what the process has used.
+func cpuTime(t *testing.T) time.Duration {
+	t.Helper()
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
 // A failed sync is final: its waiters and all later ones end with SERVICE_NOT_AVAILABLE, queued puts too, the flushed

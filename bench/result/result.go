@@ -15,7 +15,10 @@ const Schema = 1
 // Result is one run. Times are of the measured window: the warm-up is not in it.
 type Result struct {
 	Schema   int       `json:"schema"`
-	Label    string    `json:"label"` // what a row or a curve is called
+	Label    string    `json:"label"`             // what a curve is called
+	Row      string    `json:"row,omitempty"`     // in a comparison: the work
+	Subject  string    `json:"subject,omitempty"` // in a comparison: who did it
+	Round    int       `json:"round,omitempty"`   // in a comparison: from 1; the subjects of a round ran one after the other
 	Settings Settings  `json:"settings"`
 	Started  time.Time `json:"started"`
 	Seconds  float64   `json:"seconds"`
