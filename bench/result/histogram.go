@@ -46,7 +46,14 @@ func (h *Histogram) Count() int64 { return h.hdr.TotalCount() }
 func (h *Histogram) Percentile(p float64) time.Duration {
 	return time.Duration(h.hdr.ValueAtPercentile(p))
 }
-func (h *Histogram) Max() time.Duration  { return time.Duration(h.hdr.Max()) }
+
+func (h *Histogram) Max() time.Duration {
+	if h.Count() == 0 {
+		return 0 // the library answers with the width of its first step
+	}
+	return time.Duration(h.hdr.Max())
+}
+
 func (h *Histogram) Mean() time.Duration { return time.Duration(h.hdr.Mean()) }
 
 // histogramJSON is a histogram in a file: the summary for people and scripts, HDR for reading it back.

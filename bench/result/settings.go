@@ -53,3 +53,12 @@ func (d *Duration) UnmarshalJSON(text []byte) error {
 	*d = Duration(v)
 	return err
 }
+
+// text is the settings as their file would say them, on one line.
+func (s Settings) text() string {
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic("BUG: settings without a JSON form: " + err.Error())
+	}
+	return string(text)
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package result
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+)
+
+// Figure is one number that runs are compared by.
+type Figure struct {
+	Name   string // with its unit
+	Of     func(*Result) (float64, bool)
+	format func(float64) string
+}
+
+// Figures in the order of a table's columns.
+var Figures = []Figure{
+	{"msg/s", func(r *Result) (float64, bool) { return r.MessageRate, r.Messages > 0 }, formatCount},
+	{"MB/s", func(r *Result) (float64, bool) {
+		return float64(r.BodyBytes) / 1e6 / r.Seconds, r.BodyBytes > 0 && r.Seconds > 0
+	}, formatFine},
+	{"CPU s/M", func(r *Result) (float64, bool) { return perMillionCPU(r, 0) }, formatFine},
+	{"slave CPU s/M", func(r *Result) (float64, bool) { return perMillionCPU(r, 1) }, formatFine},
+	{"p50 ms", func(r *Result) (float64, bool) { return percentile(r, 50) }, formatFine},
+	{"p99 ms", func(r *Result) (float64, bool) { return percentile(r, 99) }, formatFine},
+	{"p99.9 ms", func(r *Result) (float64, bool) { return percentile(r, 99.9) }, formatFine},
+	{"took s", func(r *Result) (float64, bool) { return r.TookSeconds, r.TookSeconds > 0 }, formatFine},
+	{"log MB/s", func(r *Result) (float64, bool) {
+		return float64(r.LogBytes) / 1e6 / r.TookSeconds, r.LogBytes > 0 && r.TookSeconds > 0
+	}, formatFine},
+	{"anon MB", func(r *Result) (float64, bool) { return idleFigure(r, float64(server(r).RSSAnon)/1e6) }, formatFine},
+	{"threads", func(r *Result) (float64, bool) { return idleFigure(r, float64(server(r).Threads)) }, formatCount},
+	{"idle CPU %", func(r *Result) (float64, bool) { return idleFigure(r, 100*server(r).CPUSeconds/r.Seconds) }, formatFine},
+}
+
+func server(r *Result) Usage {
+	if len(r.Servers) == 0 {
+		return Usage{}
+	}
+	return r.Servers[0]
+}
+
+func perMillionCPU(r *Result, i int) (float64, bool) {
+	if i >= len(r.Servers) || r.Servers[i].PerMillion == nil {
+		return 0, false
+	}
+	return r.Servers[i].PerMillion.CPUSeconds, true
+}
+
+func percentile(r *Result, p float64) (float64, bool) {
+	if r.Latency == nil || r.Latency.Count() == 0 {
+		return 0, false
+	}
+	return Micros(r.Latency.Percentile(p)) / 1e3, true
+}
+
+// idleFigure is a figure that means something only of a server without load.
+func idleFigure(r *Result, v float64) (float64, bool) {
+	return v, r.Settings.Workload == "idle" && len(r.Servers) > 0 && r.Seconds > 0
+}
+
+// formatCount groups thousands: 1,300,000.
+func formatCount(v float64) string {
+	s := strconv.FormatFloat(math.Round(math.Abs(v)), 'f', 0, 64)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	if math.Round(v) < 0 {
+		return "-" + s
+	}
+	return s
+}
+
+// formatFine keeps three digits that say something: 0.0123, 1.23, 12.3, 123.
+func formatFine(v float64) string {
+	switch a := math.Abs(v); {
+	case a == 0:
+		return "0"
+	case a < 0.0005:
+		return fmt.Sprintf("%.1e", v)
+	case a < 1:
+		return fmt.Sprintf("%.3f", v)
+	case a < 10:
+		return fmt.Sprintf("%.2f", v)
+	case a < 100:
+		return fmt.Sprintf("%.1f", v)
+	default:
+		return formatCount(v)
+	}
+}
+
+// formatBytes is 1.5 kB, 20 MB, 3.2 GB.
+func formatBytes(v float64) string {
+	for _, unit := range []struct {
+		size float64
+		name string
+	}{{1e12, "TB"}, {1e9, "GB"}, {1e6, "MB"}, {1e3, "kB"}} {
+		if math.Abs(v) >= unit.size {
+			return formatFine(v/unit.size) + " " + unit.name
+		}
+	}
+	return formatCount(v) + " B"
+}
