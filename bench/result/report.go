@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"html/template"
 	"io"
+	"math"
 )
 
 //go:embed report.html
@@ -152,21 +153,19 @@ func appendDrawn(curves []curve, c curve) []curve {
 	return curves
 }
 
+// percentileCurve goes from the first percentile to the largest latency, drawn where one of so many samples stands.
 func percentileCurve(name string, series int, h *Histogram) curve {
 	c := curve{name: name, series: series}
 	if h == nil || h.Count() == 0 {
 		return c
 	}
-	for _, b := range h.hdr.CumulativeDistribution() {
-		if b.Quantile > 100-50/float64(h.Count()) && b.Quantile < 100 {
-			continue // finer than the number of samples tells
-		}
-		c.points = append(c.points, point{b.Quantile, float64(b.ValueAt) / 1e6})
+	const step = 0.05 // of a nine
+	rarest := math.Log10(float64(h.Count()))
+	for nines := 0.005; nines < rarest; nines += step {
+		p := 100 - math.Pow(10, 2-nines)
+		c.points = append(c.points, point{p, Micros(h.Percentile(p)) / 1e3})
 	}
-	// The last bracket is 100 %; draw the maximum where the largest of so many samples stands.
-	last := &c.points[len(c.points)-1]
-	last.x = 100 - 100/float64(h.Count())
-	last.y = Micros(h.Max()) / 1e3
+	c.points = append(c.points, point{100 - 100/float64(h.Count()), Micros(h.Max()) / 1e3})
 	return c
 }
 
