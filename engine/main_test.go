@@ -3,10 +3,14 @@
 package engine
 
 import (
+	"flag"
 	"testing"
 
 	"go.uber.org/goleak"
 )
+
+// soak asks for the long forms of tests.
+var soak = flag.Bool("soak", false, "run tests in their long form")
 
 // TestMain fails when a test leaves a goroutine behind; gnet's own worker pool keeps two for good.
 func TestMain(m *testing.M) {

@@ -103,11 +103,16 @@ type pullRequest struct {
 	prevInSession, nextInSession *pullRequest
 }
 
-// recycle ends pr: loans go back, and so does the record.
-func (pr *pullRequest) recycle() {
+// giveBack ends what was read for pr.
+func (pr *pullRequest) giveBack() {
 	pr.result.Release()
 	clear(pr.parts)
 	pr.parts = pr.parts[:0]
+}
+
+// recycle ends pr: loans go back, and so does the record.
+func (pr *pullRequest) recycle() {
+	pr.giveBack()
 	if cap(pr.coldBuffer) > coldBufferKeep {
 		pr.coldBuffer = nil
 	}
@@ -415,14 +420,20 @@ func (p *PullMessageProcessor) answer(pr *pullRequest, code int32) {
 		pr.recycle()
 		return
 	}
-	p.countGet(pr)
 	size := pr.result.BufferTotalSize
 	if len(pr.parts) == 0 {
 		for i := range pr.result.Buffers {
 			pr.parts = append(pr.parts, pr.result.Buffers[i].Bytes())
 		}
 	}
-	pr.to.ReplyLoans(resp, pr.parts, size, pr.release)
+	stats, messages := p.statsOf(pr), pr.result.MsgCount
+	if !pr.to.TryReplyLoans(resp, pr.parts, size, pr.release) {
+		// Other pulls of this client were read at the same time. This one is read again when the client has taken theirs.
+		pr.giveBack()
+		p.b.hold.block(pr)
+	} else {
+		stats.Get(messages, int64(size))
+	}
 	putResponse(resp)
 }
 
@@ -443,12 +454,13 @@ func (pr *pullRequest) copyCold() error {
 	return err
 }
 
-func (p *PullMessageProcessor) countGet(pr *pullRequest) {
+// statsOf is where what pr got is counted.
+func (p *PullMessageProcessor) statsOf(pr *pullRequest) *GroupStats {
 	if pr.stats == nil || pr.statsTopic != pr.topic || pr.statsGroup != pr.group.GroupName {
 		pr.stats = p.b.stats.Group(pr.topic, pr.group.GroupName)
 		pr.statsTopic, pr.statsGroup = pr.topic, pr.group.GroupName
 	}
-	pr.stats.Get(pr.result.MsgCount, int64(pr.result.BufferTotalSize))
+	return pr.stats
 }
 
 // intFields reads required and optional numbers of a header and keeps the first error.

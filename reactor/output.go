@@ -32,10 +32,11 @@ func putOut(o *buffer) {
 
 // loan is a reply's body that stays its lender's until it was sent or copied.
 type loan struct {
-	at      int // it goes behind out.b[:at]
-	parts   [][]byte
-	size    int
-	release func()
+	at       int // it goes behind out.b[:at]
+	parts    [][]byte
+	size     int
+	release  func()
+	optional bool // may be refused
 }
 
 func releaseLoans(logger *slog.Logger, loans []loan) {
@@ -46,18 +47,24 @@ func releaseLoans(logger *slog.Logger, loans []loan) {
 }
 
 // reply encodes resp into the session's output and makes sure that somebody writes it. l, when not nil, is the body; it
-// is released when nobody will send it.
-func (s *Session) reply(resp *remoting.Command, l *loan) {
-	if lent := s.replyOrNot(resp, l); l != nil && !lent {
+// is released when nobody will send it, but not when it is optional and there is no room for it: then taken is false.
+func (s *Session) reply(resp *remoting.Command, l *loan) (taken bool) {
+	taken, lent := s.replyOrNot(resp, l)
+	if l != nil && taken && !lent {
 		guard(s.core.logger, "release of a loan", l.release)
 	}
+	return taken
 }
 
-func (s *Session) replyOrNot(resp *remoting.Command, l *loan) (lent bool) {
+func (s *Session) replyOrNot(resp *remoting.Command, l *loan) (taken, lent bool) {
 	s.mu.Lock()
 	if s.ended {
 		s.mu.Unlock()
-		return false
+		return true, false
+	}
+	if l != nil && l.optional && !s.hasRoomLocked(l.size) {
+		s.mu.Unlock()
+		return false, false
 	}
 	bodyLen := 0
 	if l != nil {
@@ -76,7 +83,13 @@ func (s *Session) replyOrNot(resp *remoting.Command, l *loan) (lent bool) {
 		s.unmeasured.Add(int64(bodyLen))
 	}
 	s.unlockAndJoin()
-	return lent
+	return true, lent
+}
+
+// hasRoomLocked says whether a body keeps unsent output half-way between the mark and where the connection is closed.
+func (s *Session) hasRoomLocked(bodyLen int) bool {
+	unsent := s.outboundSize.Load() + s.unmeasured.Load()
+	return unsent == 0 || unsent+int64(bodyLen) <= int64(s.core.outboundMark*3/2)
 }
 
 // appendLocked encodes cmd, unless the frame would be over the limit: the peer would close the connection and fail all

@@ -72,13 +72,24 @@ func (t ReplyTo) ReplyCode(code int32, remark string) {
 // runs exactly once, when the bytes were sent or copied, or the connection is gone; possibly before ReplyLoans returns.
 // Until then parts is not the caller's.
 func (t ReplyTo) ReplyLoans(resp *remoting.Command, parts [][]byte, bodyLen int, release func()) {
+	t.replyLoans(resp, &loan{parts: parts, size: bodyLen, release: release})
+}
+
+// TryReplyLoans is ReplyLoans for bodies that can be made again. It is false, and nothing has happened, when the session
+// holds unsent output to which the body would add too much: many bodies that were begun side by side, with the session
+// Writable, must not get it closed. The only body may have any size.
+func (t ReplyTo) TryReplyLoans(resp *remoting.Command, parts [][]byte, bodyLen int, release func()) bool {
+	return t.replyLoans(resp, &loan{parts: parts, size: bodyLen, release: release, optional: true})
+}
+
+func (t ReplyTo) replyLoans(resp *remoting.Command, l *loan) (taken bool) {
 	if t.Oneway {
-		release()
-		return
+		l.release()
+		return true
 	}
 	t.address(resp)
 	resp.Body = nil
-	t.Session.reply(resp, &loan{parts: parts, size: bodyLen, release: release})
+	return t.Session.reply(resp, l)
 }
 
 func (t ReplyTo) address(resp *remoting.Command) {

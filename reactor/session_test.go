@@ -569,6 +569,49 @@ func TestBodiesCountAtOnce(t *testing.T) {
 	}
 }
 
+// Bodies that are made side by side do not get their session closed: those for which there is no room are refused, and
+// stay their maker's.
+func TestOptionalBodiesAreRefused(t *testing.T) {
+	_, conn, s := newMemorySession(func(c *core) {})
+	to := ReplyTo{Session: s}
+	mark := s.core.outboundMark
+	released := 0
+	try := func(to ReplyTo, size int) bool {
+		return to.TryReplyLoans(&remoting.Command{}, [][]byte{make([]byte, size)}, size, func() { released++ })
+	}
+	if !try(to, remoting.FrameLengthMax-1000) {
+		t.Fatal("the only body is refused")
+	}
+	if try(to, 1) || released != 0 || s.replies != 1 {
+		t.Fatalf("beyond the mark and taken; %d released, %d replies", released, s.replies)
+	}
+	if !try(ReplyTo{Session: s, Oneway: true}, 1) || released != 1 {
+		t.Fatal("a one-way request is not done with")
+	}
+	write := func() {
+		for _, f := range conn.posts {
+			f()
+		}
+		conn.posts = nil
+	}
+	write()
+	if released != 2 {
+		t.Fatalf("%d released", released)
+	}
+	taken := 0
+	for try(to, mark/4) {
+		taken++
+	}
+	if taken != 6 {
+		t.Fatalf("%d quarters of the mark taken", taken)
+	}
+	write()
+	s.end(nil)
+	if !try(to, mark) || released != 2+taken+1 {
+		t.Fatalf("an ended session: %d released", released)
+	}
+}
+
 // Connections come and go at random times while several goroutines answer, push and close (panjf2000/gnet#479). For the
 // race detector.
 func TestStormOfConnections(t *testing.T) {
