@@ -7,6 +7,9 @@ HA_SEEDS    ?= 300
 SOAK_SEEDS  ?= 20000
 FUZZTIME    ?= 30s
 
+# Tests that have a long form.
+SOAK_TESTS = ^Test(NoLostWakeup|ManyStrangers|PartialFramesBudget|PeersThatDoNotRead|HeldPullGetsLoneMessageSoon)$$
+
 # Packages that check more with the invariants tag: late readers of the log, reuse of receive buffers.
 INVARIANTS = ./storage/... ./reactor/... ./engine
 
@@ -44,7 +47,8 @@ sim: ## crashes by seed: SEEDS (500) of a store, a tenth of them of a whole node
 	go test ./engine -run '^TestAcknowledgedSurvivesACrash$$' -count=1 -timeout 0 -seeds=$$(( ($(SEEDS) + 9) / 10 ))
 	go test ./ha -run '^TestSimulation' -count=1 -timeout 0 -seeds=$(HA_SEEDS)
 
-soak: ## the long forms: SOAK_SEEDS (20000) crashes, and every fuzz target for ten minutes
+soak: ## the long forms: of some tests, SOAK_SEEDS (20000) crashes, and every fuzz target for ten minutes
+	go test ./storage ./reactor ./engine -p 1 -run '$(SOAK_TESTS)' -count=1 -timeout 0 -v -soak
 	$(MAKE) sim SEEDS=$(SOAK_SEEDS) HA_SEEDS=$(SOAK_SEEDS)
 	$(MAKE) fuzz FUZZTIME=10m
 
