@@ -12,8 +12,11 @@ import (
 )
 
 const (
-	// heldPullsMax bounds parked pulls; one more is answered SYSTEM_BUSY.
-	heldPullsMax = 200_000
+	// heldPullsMax bounds parked pulls, heldPullsPerSession those of one connection; a client has one for each queue it
+	// reads. One more is answered SYSTEM_BUSY, after which RocketMQ's clients pull the queue again in 3 s; PULL_NOT_FOUND
+	// would have them back at once.
+	heldPullsMax        = 200_000
+	heldPullsPerSession = heldPullsMax / 10
 	// holdScanInterval is how often queue ends are compared with what held pulls wait for. It answers pulls whose queue grew
 	// by messages that their filter does not want, so that the consumer's offset moves on. Source: PullRequestHoldService#run.
 	holdScanInterval      = 5 * time.Second
@@ -22,7 +25,8 @@ const (
 	blockedCheckInterval = 100 * time.Millisecond
 	holdIdle             = time.Hour
 
-	remarkHoldFull = remarkOverload + ", too many pulls held"
+	remarkHoldFull    = remarkOverload + ", too many pulls held"
+	remarkHoldSession = remarkOverload + ", too many pulls held for one connection"
 )
 
 // holdSession is what the service needs of a reactor.Session.
@@ -47,13 +51,14 @@ type PullRequestHoldService struct {
 	queueEnd     func(topic string, queueID int32) (storage.QueueOffset, bool)
 	run          func(*pullRequest)
 	scanInterval func() time.Duration
-	limit        int
+
+	limit, sessionLimit int
 
 	parked atomic.Int32 // pulls in queues: an arrival that nobody waits for looks no further
 
 	mu         sync.Mutex // guards what follows
-	queues     map[holdKey]*pullRequest
-	sessions   map[uint64]*pullRequest
+	queues     map[holdKey]pullList
+	sessions   map[uint64]pullList
 	deadlines  []*pullRequest // heap, the earliest first
 	blocked    map[*pullRequest]struct{}
 	tickets    uint64
@@ -78,9 +83,9 @@ func newPullRequestHoldService(b *BrokerController) *PullRequestHoldService {
 			}
 			return holdScanIntervalShort
 		},
-		limit:    heldPullsMax,
-		queues:   make(map[holdKey]*pullRequest),
-		sessions: make(map[uint64]*pullRequest),
+		limit: heldPullsMax, sessionLimit: heldPullsPerSession,
+		queues:   make(map[holdKey]pullList),
+		sessions: make(map[uint64]pullList),
 		blocked:  make(map[*pullRequest]struct{}),
 		wake:     make(chan struct{}, 1),
 		stop:     make(chan struct{}),
@@ -134,10 +139,9 @@ func (s *PullRequestHoldService) serve() {
 func (s *PullRequestHoldService) park(pr *pullRequest) {
 	key, from := holdKey{pr.topic, pr.queueID}, pr.offset
 	s.mu.Lock()
-	gone := s.stopped || pr.session.Closed()
-	full := len(s.deadlines)+len(s.blocked) >= s.limit
+	gone, full := s.refusedLocked(pr)
 	var ticket uint64
-	if !gone && !full {
+	if !gone && full == "" {
 		ticket = s.linkLocked(key, pr)
 	}
 	s.mu.Unlock()
@@ -145,8 +149,8 @@ func (s *PullRequestHoldService) park(pr *pullRequest) {
 	case gone:
 		pr.recycle()
 		return
-	case full:
-		pr.refuse(remoting.SystemBusy, remarkHoldFull)
+	case full != "":
+		pr.refuse(remoting.SystemBusy, full)
 		return
 	}
 	if end, ok := s.queueEnd(key.topic, key.queueID); ok && end > from && s.take(pr, ticket) {
@@ -157,10 +161,9 @@ func (s *PullRequestHoldService) park(pr *pullRequest) {
 // block holds pr until its session takes output again.
 func (s *PullRequestHoldService) block(pr *pullRequest) {
 	s.mu.Lock()
-	gone := s.stopped || pr.session.Closed()
-	full := len(s.deadlines)+len(s.blocked) >= s.limit
-	if !gone && !full {
-		s.linkSessionLocked(pr)
+	gone, full := s.refusedLocked(pr)
+	if !gone && full == "" {
+		link(s.sessions, pr.session.ID(), bySession, pr)
 		s.blocked[pr] = struct{}{}
 		s.wakeForLocked(time.Now().Add(blockedCheckInterval))
 	}
@@ -168,9 +171,22 @@ func (s *PullRequestHoldService) block(pr *pullRequest) {
 	switch {
 	case gone:
 		pr.recycle()
-	case full:
-		pr.refuse(remoting.SystemBusy, remarkHoldFull)
+	case full != "":
+		pr.refuse(remoting.SystemBusy, full)
 	}
+}
+
+// refusedLocked says whether nobody waits for pr any more, and which limit leaves no room for it.
+func (s *PullRequestHoldService) refusedLocked(pr *pullRequest) (gone bool, full string) {
+	switch {
+	case s.stopped || pr.session.Closed():
+		return true, ""
+	case len(s.deadlines)+len(s.blocked) >= s.limit:
+		return false, remarkHoldFull
+	case s.sessions[pr.session.ID()].count >= s.sessionLimit:
+		return false, remarkHoldSession
+	}
+	return false, ""
 }
 
 // Arrival wakes the pulls that wait for this message. It runs on the dispatcher: it does not block, and allocates
@@ -182,8 +198,8 @@ func (s *PullRequestHoldService) Arrival(a storage.Arrival) {
 	var few [16]*pullRequest
 	woken := few[:0]
 	s.mu.Lock()
-	for pr := s.queues[holdKey{a.Topic, a.QueueID}]; pr != nil; {
-		next := pr.nextInQueue
+	for pr := s.queues[holdKey{a.Topic, a.QueueID}].first; pr != nil; {
+		next := pr.links[byQueue].next
 		if a.MaxOffset > pr.offset && pr.filter.MatchConsumeQueue(a.TagsCode) {
 			s.unlinkLocked(pr)
 			woken = append(woken, pr)
@@ -200,7 +216,7 @@ func (s *PullRequestHoldService) Arrival(a storage.Arrival) {
 func (s *PullRequestHoldService) SessionClosed(id uint64) {
 	s.mu.Lock()
 	var dropped []*pullRequest
-	for pr := s.sessions[id]; pr != nil; pr = s.sessions[id] {
+	for pr := s.sessions[id].first; pr != nil; pr = s.sessions[id].first {
 		s.removeLocked(pr)
 		dropped = append(dropped, pr)
 	}
@@ -265,8 +281,8 @@ func (s *PullRequestHoldService) step(now time.Time) time.Duration {
 func (s *PullRequestHoldService) takeGrown(key holdKey, end storage.QueueOffset, due []*pullRequest) []*pullRequest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for pr := s.queues[key]; pr != nil; {
-		next := pr.nextInQueue
+	for pr := s.queues[key].first; pr != nil; {
+		next := pr.links[byQueue].next
 		if end > pr.offset {
 			s.unlinkLocked(pr)
 			due = append(due, pr)
@@ -290,12 +306,8 @@ func (s *PullRequestHoldService) take(pr *pullRequest, ticket uint64) bool {
 func (s *PullRequestHoldService) linkLocked(key holdKey, pr *pullRequest) (ticket uint64) {
 	s.tickets++
 	pr.ticket = s.tickets
-	pr.prevInQueue, pr.nextInQueue = nil, s.queues[key]
-	if pr.nextInQueue != nil {
-		pr.nextInQueue.prevInQueue = pr
-	}
-	s.queues[key] = pr
-	s.linkSessionLocked(pr)
+	link(s.queues, key, byQueue, pr)
+	link(s.sessions, pr.session.ID(), bySession, pr)
 	s.pushDeadlineLocked(pr)
 	s.parked.Add(1)
 	now := time.Now()
@@ -308,20 +320,8 @@ func (s *PullRequestHoldService) linkLocked(key holdKey, pr *pullRequest) (ticke
 
 // unlinkLocked takes a parked pull out of its queue, its session and the deadlines.
 func (s *PullRequestHoldService) unlinkLocked(pr *pullRequest) {
-	key := holdKey{pr.topic, pr.queueID}
-	switch {
-	case pr.prevInQueue != nil:
-		pr.prevInQueue.nextInQueue = pr.nextInQueue
-	case pr.nextInQueue != nil:
-		s.queues[key] = pr.nextInQueue
-	default:
-		delete(s.queues, key)
-	}
-	if pr.nextInQueue != nil {
-		pr.nextInQueue.prevInQueue = pr.prevInQueue
-	}
-	pr.prevInQueue, pr.nextInQueue = nil, nil
-	s.unlinkSessionLocked(pr)
+	unlink(s.queues, holdKey{pr.topic, pr.queueID}, byQueue, pr)
+	unlink(s.sessions, pr.session.ID(), bySession, pr)
 	s.dropDeadlineLocked(pr)
 	s.parked.Add(-1)
 	pr.ticket = 0
@@ -331,7 +331,7 @@ func (s *PullRequestHoldService) unlinkLocked(pr *pullRequest) {
 func (s *PullRequestHoldService) removeLocked(pr *pullRequest) {
 	if _, ok := s.blocked[pr]; ok {
 		delete(s.blocked, pr)
-		s.unlinkSessionLocked(pr)
+		unlink(s.sessions, pr.session.ID(), bySession, pr)
 		return
 	}
 	s.unlinkLocked(pr)
@@ -339,8 +339,8 @@ func (s *PullRequestHoldService) removeLocked(pr *pullRequest) {
 
 func (s *PullRequestHoldService) removeAllLocked() []*pullRequest {
 	var all []*pullRequest
-	for _, pr := range s.sessions {
-		for ; pr != nil; pr = pr.nextInSession {
+	for _, list := range s.sessions {
+		for pr := list.first; pr != nil; pr = pr.links[bySession].next {
 			all = append(all, pr)
 		}
 	}
@@ -350,29 +350,48 @@ func (s *PullRequestHoldService) removeAllLocked() []*pullRequest {
 	return all
 }
 
-func (s *PullRequestHoldService) linkSessionLocked(pr *pullRequest) {
-	id := pr.session.ID()
-	pr.prevInSession, pr.nextInSession = nil, s.sessions[id]
-	if pr.nextInSession != nil {
-		pr.nextInSession.prevInSession = pr
-	}
-	s.sessions[id] = pr
+// pullList is a list of held pulls, linked through them.
+type pullList struct {
+	first *pullRequest
+	count int
 }
 
-func (s *PullRequestHoldService) unlinkSessionLocked(pr *pullRequest) {
-	id := pr.session.ID()
-	switch {
-	case pr.prevInSession != nil:
-		pr.prevInSession.nextInSession = pr.nextInSession
-	case pr.nextInSession != nil:
-		s.sessions[id] = pr.nextInSession
-	default:
-		delete(s.sessions, id)
+// listKind is one of the lists that a held pull is in.
+type listKind int
+
+const (
+	byQueue listKind = iota // parked ones only
+	bySession
+	listKinds
+)
+
+type pullLinks struct{ prev, next *pullRequest }
+
+func link[K comparable](lists map[K]pullList, key K, kind listKind, pr *pullRequest) {
+	l := lists[key]
+	pr.links[kind] = pullLinks{next: l.first}
+	if l.first != nil {
+		l.first.links[kind].prev = pr
 	}
-	if pr.nextInSession != nil {
-		pr.nextInSession.prevInSession = pr.prevInSession
+	lists[key] = pullList{pr, l.count + 1}
+}
+
+func unlink[K comparable](lists map[K]pullList, key K, kind listKind, pr *pullRequest) {
+	l, at := lists[key], pr.links[kind]
+	if at.next != nil {
+		at.next.links[kind].prev = at.prev
 	}
-	pr.prevInSession, pr.nextInSession = nil, nil
+	if at.prev != nil {
+		at.prev.links[kind].next = at.next
+	} else {
+		l.first = at.next
+	}
+	pr.links[kind] = pullLinks{}
+	if l.count--; l.count == 0 {
+		delete(lists, key)
+		return
+	}
+	lists[key] = l
 }
 
 // wakeForLocked wakes the clock if it would sleep past at.

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"loopmq/reactor/remoting"
 	"loopmq/storage"
 )
 
@@ -218,6 +219,79 @@ func TestHoldDropsClosedSessions(t *testing.T) {
 	if n := h.Held(); n != 100 {
 		t.Fatalf("a pull of a closed session was held")
 	}
+}
+
+// One connection cannot take the places of all others; what goes makes room again.
+func TestHoldLimits(t *testing.T) {
+	h := newHoldBench()
+	h.limit, h.sessionLimit = 30, 10
+	refused := func(session *fakeSession) string {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		gone, full := h.refusedLocked(h.pull(session, "T", 0, 5, time.Hour))
+		if gone {
+			t.Fatal("an open session is gone")
+		}
+		return full
+	}
+	sessions := make([]*fakeSession, 4)
+	for i := range sessions {
+		sessions[i] = &fakeSession{id: uint64(i + 1)}
+	}
+	for i, s := range sessions[:3] {
+		for j := range int32(10) {
+			if got := refused(s); got != "" {
+				t.Fatalf("pull %d of connection %d: %s", j, i, got)
+			}
+			if i == 2 {
+				h.block(h.pull(s, "T", j, 5, time.Hour))
+			} else {
+				h.park(h.pull(s, "T", j, 5, time.Hour))
+			}
+		}
+		if got := refused(s); i < 2 && got != remarkHoldSession {
+			t.Fatalf("connection %d beyond its share: %q", i, got)
+		}
+	}
+	if got := refused(sessions[3]); got != remarkHoldFull {
+		t.Fatalf("beyond the limit: %q", got)
+	}
+	h.Arrival(storage.Arrival{Topic: "T", QueueID: 3, MaxOffset: 6})
+	for _, s := range []*fakeSession{sessions[0], sessions[3]} {
+		if got := refused(s); got != "" {
+			t.Fatalf("room again: %q", got)
+		}
+	}
+	if got := refused(sessions[2]); got != remarkHoldSession {
+		t.Fatalf("pulls held for output do not count: %q", got)
+	}
+}
+
+// What is beyond a limit is answered SYSTEM_BUSY.
+func TestHeldPullBeyondItsShare(t *testing.T) {
+	b := startTestBroker(t, nil)
+	c, other := b.dial(), b.dial()
+	c.send("T", 0, []byte("x"), "")
+	b.dispatched()
+	b.hold.mu.Lock()
+	b.hold.sessionLimit = 3
+	b.hold.mu.Unlock()
+	hold := func(c *rawClient) chan *remoting.Command {
+		return c.start(c.request(remoting.PullMessage, nil, pullFields("g", "T", 0, 1, "sysFlag", "6", "suspendTimeoutMillis", "15000")...))[0]
+	}
+	var held []chan *remoting.Command
+	for range 3 {
+		held = append(held, hold(c))
+	}
+	eventually(t, "the pulls to be held", func() bool { return b.hold.Held() == 3 })
+	wantRemark(t, "the fourth", c.await(hold(c)), remoting.SystemBusy, "too many pulls held for one connection")
+	elsewhere := hold(other)
+	eventually(t, "another connection's pull to be held", func() bool { return b.hold.Held() == 4 })
+	other.send("T", 0, []byte("x"), "")
+	for _, ch := range held {
+		wantCode(t, c.await(ch), remoting.Success)
+	}
+	wantCode(t, other.await(elsewhere), remoting.Success)
 }
 
 func TestHoldWaitsForWritableSession(t *testing.T) {

@@ -72,35 +72,32 @@ type pullRequest struct {
 	to      reactor.ReplyTo
 	session holdSession
 
-	names       []byte // memory of group and topic as the client wrote them
-	groupBytes  []byte
-	topicBytes  []byte
-	group       *SubscriptionGroupConfig
-	topic       string
-	queueID     int32
-	offset      storage.QueueOffset
-	maxMsgNums  int
-	subVersion  int64
-	ownFilter   bool // the request carried its expression
-	lite        bool
-	maySuspend  bool
-	commitTo    int64 // -1: nothing to commit
-	filter      tagFilter
-	result      storage.GetMessageResult
-	parts       [][]byte
-	coldBuffer  []byte
-	release     func()
-	onWorker    func()
-	stats       *GroupStats
-	statsTopic  string
-	statsGroup  string
-	deadline    time.Time // of the hold, and below what the hold service owns
-	ticket      uint64
-	heapIndex   int
-	prevInQueue *pullRequest
-	nextInQueue *pullRequest
-
-	prevInSession, nextInSession *pullRequest
+	names      []byte // memory of group and topic as the client wrote them
+	groupBytes []byte
+	topicBytes []byte
+	group      *SubscriptionGroupConfig
+	topic      string
+	queueID    int32
+	offset     storage.QueueOffset
+	maxMsgNums int
+	subVersion int64
+	ownFilter  bool // the request carried its expression
+	lite       bool
+	maySuspend bool
+	commitTo   int64 // -1: nothing to commit
+	filter     tagFilter
+	result     storage.GetMessageResult
+	parts      [][]byte
+	coldBuffer []byte
+	release    func()
+	onWorker   func()
+	stats      *GroupStats
+	statsTopic string
+	statsGroup string
+	deadline   time.Time // of the hold, and below what the hold service owns
+	ticket     uint64
+	heapIndex  int
+	links      [listKinds]pullLinks
 }
 
 // giveBack ends what was read for pr.
