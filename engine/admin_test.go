@@ -322,6 +322,35 @@ func TestQueryConsumerOffset(t *testing.T) {
 	}
 }
 
+// Made-up names take no place in the table of offsets, and its limit is said.
+func TestOffsetsOfMadeUpNames(t *testing.T) {
+	b := startTestBroker(t, nil)
+	c := b.dial()
+	c.send("T", 0, nil, "")
+	commit := func(group, topic string, queueID int32) *remoting.Command {
+		t.Helper()
+		return c.call(remoting.UpdateConsumerOffset, nil, "consumerGroup", group, "topic", topic, "queueId", fmt.Sprint(queueID), "commitOffset", "1")
+	}
+	wantRemark(t, "an unknown topic", commit("g", "U", 0), remoting.TopicNotExist, "U")
+	queues := b.topics.Get("T").ReadQueueNums
+	wantRemark(t, "a queue beyond the topic's", commit("g", "T", queues), remoting.SystemError, "queueId")
+	wantCode(t, commit("g", "T", queues-1), remoting.Success)
+	if b.groups.Get("g") == nil {
+		t.Error("offsets of a group that is not there")
+	}
+	cfg := *b.Config()
+	cfg.AutoCreateSubscriptionGroup = false
+	b.useConfig(&cfg)
+	wantRemark(t, "a group that must be made first", commit("h", "T", 0), remoting.SubscriptionGroupNotExist, "h")
+	wantCode(t, commit("g", "T", 0), remoting.Success)
+	entries := b.offsets.entries.Swap(offsetEntriesMax)
+	wantRemark(t, "a new queue at the limit", commit("g", "T", 1), remoting.SystemError, "limit")
+	wantCode(t, commit("g", "T", 0), remoting.Success)
+	if got := b.offsets.entries.Add(entries - offsetEntriesMax); got != 2 {
+		t.Errorf("%d offsets; want 2", got)
+	}
+}
+
 // Once the first messages of a queue are gone, it is the client that decides where a group starts.
 func TestQueryConsumerOffsetOfAnOldQueue(t *testing.T) {
 	disk, root := faultfs.New(), "/store"

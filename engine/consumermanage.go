@@ -88,7 +88,8 @@ func (p *ConsumerManageProcessor) startsAtZero(req *reactor.Request, topicBytes 
 }
 
 // updateOffset stores an offset. A topic that is gone keeps no offsets: a consumer that did not notice yet would bring
-// them back, and one of that name created later would start beyond its end. (4.x stores anything, 5.x answers as here.)
+// them back, and one of that name created later would start beyond its end. (4.x stores anything, 5.x answers as here.) A
+// group comes by its first offset as by its first pull: mqadmin cloneGroupOffset of 4.x begins with that.
 func (p *ConsumerManageProcessor) updateOffset(req *reactor.Request) answer {
 	h := headerOf(req)
 	h.require("consumerGroup")
@@ -106,11 +107,31 @@ func (p *ConsumerManageProcessor) updateOffset(req *reactor.Request) answer {
 	if queueID < 0 || offset < 0 {
 		return refused(remoting.SystemError, fmt.Sprintf("queueId %d, commitOffset %d: want numbers from 0", queueID, offset))
 	}
-	if p.b.topics.Lookup(topic) == nil {
+	config := p.b.topics.Lookup(topic)
+	if config == nil {
 		return refused(remoting.TopicNotExist, fmt.Sprintf("topic[%s] not exist", shown(topic)))
 	}
-	p.b.offsets.CommitBytes(group, topic, queueID, offset)
+	if p.b.offsets.QueryBytes(group, topic, queueID) < 0 {
+		if a, isRefused := p.newEntry(group, config, queueID); isRefused {
+			return a
+		}
+	}
+	if !p.b.offsets.CommitBytes(group, topic, queueID, offset) {
+		return refused(remoting.SystemError, fmt.Sprintf("offsets of %d queues are kept, which is the limit", offsetEntriesMax))
+	}
 	return answer{}
+}
+
+// newEntry refuses an offset that nobody can have consumed to, so that made-up names do not fill the table: of a queue that
+// the topic does not have, or a group that is not there and must not come by itself.
+func (p *ConsumerManageProcessor) newEntry(group []byte, topic *TopicConfig, queueID int32) (a answer, isRefused bool) {
+	if queues := max(topic.ReadQueueNums, topic.WriteQueueNums); queueID >= queues {
+		return refused(remoting.SystemError, fmt.Sprintf("queueId[%d] is illegal, topic[%s] has %d queues", queueID, topic.TopicName, queues)), true
+	}
+	if p.b.groups.Lookup(group) == nil && p.b.groups.FindOrCreate(string(group)) == nil {
+		return refused(remoting.SubscriptionGroupNotExist, fmt.Sprintf("subscription group [%s] does not exist, %s", shown(group), remarkFAQ)), true
+	}
+	return answer{}, false
 }
 
 // bound answers the end or the start of a queue; 0 for one that does not exist.

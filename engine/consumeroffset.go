@@ -125,17 +125,18 @@ func (m *ConsumerOffsetManager) Commit(group, topic string, queueID int32, offse
 	}
 }
 
-// CommitBytes is Commit for names in a frame; without allocation when the queue is known.
-func (m *ConsumerOffsetManager) CommitBytes(group, topic []byte, queueID int32, offset int64) {
-	if checkGroupName(group) == nil && len(topic) > 0 && len(topic) <= derivedTopicLengthMax && nameBytes(topic) {
-		var buf [offsetKeyBuffer]byte
-		m.commit(offsetKey(buf[:], topic, group), queueID, offset)
+// CommitBytes is Commit for names in a frame, false if the offset was dropped; without allocation when the queue is known.
+func (m *ConsumerOffsetManager) CommitBytes(group, topic []byte, queueID int32, offset int64) (kept bool) {
+	if checkGroupName(group) != nil || len(topic) == 0 || len(topic) > derivedTopicLengthMax || !nameBytes(topic) {
+		return false
 	}
+	var buf [offsetKeyBuffer]byte
+	return m.commit(offsetKey(buf[:], topic, group), queueID, offset)
 }
 
-func (m *ConsumerOffsetManager) commit(key []byte, queueID int32, offset int64) {
+func (m *ConsumerOffsetManager) commit(key []byte, queueID int32, offset int64) (kept bool) {
 	if queueID < 0 || offset < 0 {
-		return
+		return false
 	}
 	s := m.shard(key)
 	s.mu.Lock()
@@ -148,10 +149,12 @@ func (m *ConsumerOffsetManager) commit(key []byte, queueID int32, offset int64) 
 			resets++
 		}
 		m.setLocked(s, string(key), queueID, offset, resets)
-		return
+		_, known = s.tables[string(key)][queueID]
+		return known
 	}
 	table[queueID] = offset
 	m.commits.Add(1)
+	return true
 }
 
 // OffsetsOf returns a copy of the offsets of one group on one topic.
