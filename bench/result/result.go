@@ -70,7 +70,10 @@ type Account struct {
 	Lost         int64 `json:"lost"`
 	Duplicated   int64 `json:"duplicated"`
 	Reordered    int64 `json:"reordered"`
-	Unconfirmed  int64 `json:"unconfirmed"` // read, but never acknowledged: the answer was lost, not the message
+	Unconfirmed  int64 `json:"unconfirmed"`         // read, but never acknowledged: the answer was lost, not the message
+	Corrupt      int64 `json:"corrupt,omitempty"`   // read with other bytes than were sent
+	Misplaced    int64 `json:"misplaced,omitempty"` // not in the queue, or not at the offset, that the answer named
+	Overtaken    int64 `json:"overtaken,omitempty"` // behind a later one that was sent before this one was answered: allowed
 }
 
 // Usage is what a process used in the window. Memory and threads are those at its end.

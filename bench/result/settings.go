@@ -26,12 +26,15 @@ type Settings struct {
 	Rate        float64 `json:"rate,omitempty"`       // messages a second, open loop; 0 is as fast as possible
 	Groups      int     `json:"groups,omitempty"`     // consumer groups
 	PullBatch   int     `json:"pull_batch,omitempty"` // messages asked for in a pull
+	From        string  `json:"from,omitempty"`       // where consumers begin: first, last
 	Serialize   string  `json:"serialize,omitempty"`  // JSON or ROCKETMQ
+	Plain       bool    `json:"plain,omitempty"`      // messages without properties: no unique key, and no index entry
 
 	Warmup   Duration `json:"warmup,omitempty"`
 	Duration Duration `json:"duration,omitempty"`
 	Count    int64    `json:"count,omitempty"` // stop after so many messages
 	Timeout  Duration `json:"timeout,omitempty"`
+	Hold     Duration `json:"hold,omitempty"`   // how long the broker may hold a pull that finds nothing
 	Verify   bool     `json:"verify,omitempty"` // read back and account for every acknowledged message
 	Client   string   `json:"client,omitempty"` // generator when it is not this tool: java:4.9.7
 	Flush    string   `json:"flush,omitempty"`  // of a server started for the run: ASYNC_FLUSH, SYNC_FLUSH

@@ -25,7 +25,7 @@ const (
 	permRead  = 4
 )
 
-// MasterID is the key of a master's address in a route. Source: MixAll#MASTER_ID.
+// masterID is the key of a master's address in a route. Source: MixAll#MASTER_ID.
 const masterID = "0"
 
 // Route asks a name server for the masters of a topic. An unknown topic is a CodeError with TOPIC_NOT_EXIST.
@@ -110,18 +110,16 @@ func parseMasters(body []byte) (map[string]string, error) {
 	return masters, nil
 }
 
-// TopicQueues asks a broker itself for the queues of a topic; ok is false when it does not know the topic.
-func TopicQueues(ctx context.Context, broker *Conn, topic string) (q BrokerQueues, ok bool, err error) {
+// Topics asks a broker itself for its topics.
+func Topics(ctx context.Context, broker *Conn) (map[string]BrokerQueues, error) {
 	answer, err := broker.InvokeOK(ctx, NewCommand(remoting.GetAllTopicConfig))
 	if err != nil {
-		return q, false, err
+		return nil, err
 	}
-	q, ok, err = parseTopic(answer.Body, topic)
-	q.Addr = broker.Addr()
-	return q, ok, err
+	return parseTopics(answer.Body, broker.Addr())
 }
 
-func parseTopic(body []byte, topic string) (q BrokerQueues, ok bool, err error) {
+func parseTopics(body []byte, addr string) (map[string]BrokerQueues, error) {
 	var table struct {
 		TopicConfigTable map[string]struct {
 			ReadQueueNums, WriteQueueNums int
@@ -129,15 +127,19 @@ func parseTopic(body []byte, topic string) (q BrokerQueues, ok bool, err error) 
 		}
 	}
 	if err := json.Unmarshal(standardJSON(body), &table); err != nil {
-		return q, false, fmt.Errorf("topics: %w", err)
+		return nil, fmt.Errorf("topics: %w", err)
 	}
-	t, ok := table.TopicConfigTable[topic]
-	if !ok {
-		return q, false, nil
+	topics := make(map[string]BrokerQueues, len(table.TopicConfigTable))
+	for name, t := range table.TopicConfigTable {
+		if err := checkQueues(t.ReadQueueNums, t.WriteQueueNums); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		topics[name] = BrokerQueues{
+			Addr: addr, ReadQueues: t.ReadQueueNums, WriteQueues: t.WriteQueueNums,
+			Readable: t.Perm&permRead != 0, Writable: t.Perm&permWrite != 0,
+		}
 	}
-	return BrokerQueues{
-		ReadQueues: t.ReadQueueNums, WriteQueues: t.WriteQueueNums, Readable: t.Perm&permRead != 0, Writable: t.Perm&permWrite != 0,
-	}, true, checkQueues(t.ReadQueueNums, t.WriteQueueNums)
+	return topics, nil
 }
 
 // CreateTopic makes a topic on a broker, or gives it this number of queues.

@@ -59,8 +59,8 @@ type Call struct {
 
 // Options of Dial; zero fields take the defaults named.
 type Options struct {
-	Window int    // most requests in flight (1)
-	Round  func() // runs on the reader after the answers of each read (flush)
+	Window int         // most requests in flight (1)
+	Round  func(*Conn) // runs on the reader after the answers of each read (Flush)
 	// Timeout bounds each request, and one write: Expire must be called now and then (10 s).
 	Timeout time.Duration
 }
@@ -70,7 +70,7 @@ const timeoutDefault = 10 * time.Second
 // Conn is one connection.
 type Conn struct {
 	nc      net.Conn
-	round   func()
+	round   func(*Conn)
 	timeout time.Duration
 	done    chan struct{} // closed when the reader has ended
 	readAt  time.Duration // when the bytes now being handed out were read; the reader's own
@@ -118,7 +118,7 @@ func newConn(nc net.Conn, o Options) *Conn {
 		c.timeout = timeoutDefault
 	}
 	if c.round == nil {
-		c.round = c.Flush
+		c.round = (*Conn).Flush
 	}
 	for i := range c.free {
 		c.free[i] = uint16(o.Window - 1 - i)
@@ -297,7 +297,7 @@ func (c *Conn) readFrames() error {
 		if err != nil {
 			return err
 		}
-		c.round()
+		c.round(c)
 		buffer, filled = makeRoom(buffer, used, filled, need)
 	}
 }
