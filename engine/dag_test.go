@@ -30,10 +30,14 @@ var allowedImports = map[string]struct{ ours, others []string }{
 		[]string{"github.com/prometheus", "golang.org/x/sys"},
 	},
 	"engine/interop": {[]string{"engine", "engine/namesrv"}, nil},
-	"bench":          {[]string{"reactor/remoting"}, []string{"golang.org/x/sys"}},
+	"bench/result":   {nil, []string{"github.com/HdrHistogram/hdrhistogram-go"}},
+	"bench/wire":     {[]string{"reactor/remoting"}, nil},
+	"bench/load":     {[]string{"bench/result", "bench/wire", "bench/proc", "reactor/remoting"}, nil},
+	"bench/proc":     {[]string{"bench/result", "bench/wire", "reactor/remoting"}, []string{"golang.org/x/sys"}},
+	"bench/peer":     {[]string{"bench/result", "bench/proc"}, nil},
 	"bench/demoha":   {[]string{"reactor/remoting"}, nil},
 	"cmd/loopmq": {
-		[]string{"engine", "engine/namesrv", "storage", "storage/vfs", "bench"},
+		[]string{"engine", "engine/namesrv", "storage", "storage/vfs", "bench/result", "bench/load", "bench/proc", "bench/peer", "bench/suite"},
 		[]string{"github.com/spf13", "golang.org/x/sys"},
 	},
 }

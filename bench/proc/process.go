@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proc
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	// stopLimit is how long an ordered stop may take; a Java broker with much to flush takes long.
+	stopLimit = 60 * time.Second
+	// outputTail is how much of what a process printed an error shows.
+	outputTail = 4 << 10
+)
+
+// Process is a program that can be started, ended and started again. It is killed when this process dies.
+type Process struct {
+	Name string
+	path string
+	args []string
+	dir  string // its working directory; what it prints is added to output.log there
+
+	mu      sync.Mutex
+	process *os.Process // nil when it does not run
+	started time.Time
+	ended   chan struct{} // closed when it has ended
+	err     error         // why; valid once ended is closed
+}
+
+// NewProcess is a program that does not run yet.
+func NewProcess(name, dir, path string, args ...string) *Process {
+	return &Process{Name: name, path: path, args: args, dir: dir}
+}
+
+// Start starts it.
+func (p *Process) Start() error {
+	return p.start(exec.Command(p.path, p.args...))
+}
+
+// StartPiped starts it with its standard input and output in our hands; errors go to its file.
+func (p *Process) StartPiped() (io.WriteCloser, io.Reader, error) {
+	cmd := exec.Command(p.path, p.args...)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	return in, out, p.start(cmd)
+}
+
+func (p *Process) start(cmd *exec.Cmd) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.process != nil {
+		return fmt.Errorf("%s already runs", p.Name)
+	}
+	output, err := os.OpenFile(p.outputPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	cmd.Dir, cmd.Stderr = p.dir, output
+	if cmd.Stdout == nil {
+		cmd.Stdout = output
+	}
+	// A process group of its own: an interrupt at the terminal is for us, and we stop it in order.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	p.ended = make(chan struct{})
+	p.started = time.Now()
+	if err := p.run(cmd); err != nil {
+		return errors.Join(fmt.Errorf("start %s: %w", p.Name, err), output.Close())
+	}
+	p.process = cmd.Process
+	return output.Close()
+}
+
+// run starts cmd on a thread that stays until cmd has ended: the kernel takes the death of the thread that started a
+// process for the death of its parent.
+func (p *Process) run(cmd *exec.Cmd) error {
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err != nil {
+			return
+		}
+		err = cmd.Wait()
+		p.mu.Lock()
+		p.process, p.err = nil, err
+		p.mu.Unlock()
+		close(p.ended)
+	}()
+	return <-started
+}
+
+// PID is its number, 0 when it does not run.
+func (p *Process) PID() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.process == nil {
+		return 0
+	}
+	return p.process.Pid
+}
+
+// Started is the moment just before it was started last.
+func (p *Process) Started() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.started
+}
+
+// Ended is closed when it has ended by itself or was made to.
+func (p *Process) Ended() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ended
+}
+
+// Failure tells why it is not running, with the end of what it printed.
+func (p *Process) Failure() error {
+	text, _ := os.ReadFile(p.outputPath())
+	if len(text) > outputTail {
+		text = text[len(text)-outputTail:]
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return fmt.Errorf("%s ended: %v\n%s", p.Name, p.err, bytes.TrimSpace(text))
+}
+
+// Stop asks it to stop and waits; after a minute it kills it, and says so.
+func (p *Process) Stop() error {
+	p.Resume()
+	ended, runs := p.signal(syscall.SIGTERM)
+	if !runs {
+		return nil
+	}
+	select {
+	case <-ended:
+		return nil
+	case <-time.After(stopLimit):
+		p.Kill()
+		return fmt.Errorf("%s did not stop in %v and was killed", p.Name, stopLimit)
+	}
+}
+
+// Kill ends it as a crash would, and waits until it is gone.
+func (p *Process) Kill() {
+	if ended, runs := p.signal(syscall.SIGKILL); runs {
+		<-ended
+	}
+}
+
+// Pause stops it from running until Resume: it keeps its memory and connections, and uses nothing.
+func (p *Process) Pause() { p.signal(syscall.SIGSTOP) }
+
+func (p *Process) Resume() { p.signal(syscall.SIGCONT) }
+
+// signal sends a signal; runs is false when there is nobody to take it.
+func (p *Process) signal(s syscall.Signal) (ended <-chan struct{}, runs bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ended, p.process != nil && p.process.Signal(s) == nil
+}
+
+func (p *Process) outputPath() string { return filepath.Join(p.dir, "output.log") }
