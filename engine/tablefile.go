@@ -19,9 +19,9 @@ import (
 const tableFileSizeMax = 512 << 20
 
 // tableFile is one JSON table under config/, kept in two versions: the current one and, beside it with .bak, the one
-// before. At every instant at least one of them is whole: the previous version is replaced first, by a current one that
-// is known to be good, and only then the current one, each durably and by rename. A crash or a torn write in between
-// costs the newest change, never the table (Java writes in place, see apache/rocketmq#9705).
+// before. At every instant at least one of them is whole: the new version is written beside them, durably; then the
+// current one, if it is known to be good, gets the previous one's name, and the new one its. A crash or a torn write in
+// between costs the newest change, never the table (Java writes in place, see apache/rocketmq#9705).
 type tableFile struct {
 	fs     vfs.FS
 	path   string
@@ -102,12 +102,19 @@ func (f *tableFile) save(data []byte) error {
 	if err := f.fs.MkdirAll(filepath.Dir(f.path)); err != nil {
 		return fmt.Errorf("save %s: %w", f.path, err)
 	}
+	next := f.path + ".new"
+	if err := f.fs.WriteFile(next, data); err != nil {
+		return fmt.Errorf("save %s: %w", f.path, err)
+	}
 	if err := f.keepPrevious(); err != nil {
 		return fmt.Errorf("keep the previous version of %s: %w", f.path, err)
 	}
-	// Whatever happens to the write, the file no longer is what was known.
+	// Whatever happens from here on, the file no longer is what was known.
 	f.good = false
-	if err := f.fs.WriteFile(f.path, data); err != nil {
+	if err := f.fs.Rename(next, f.path); err != nil {
+		return fmt.Errorf("save %s: %w", f.path, err)
+	}
+	if err := f.fs.SyncDir(filepath.Dir(f.path)); err != nil {
 		return fmt.Errorf("save %s: %w", f.path, err)
 	}
 	f.remember(data)
@@ -126,5 +133,6 @@ func (f *tableFile) keepPrevious() error {
 	if err != nil {
 		return err
 	}
-	return f.fs.WriteFile(f.previous(), data)
+	f.good = false
+	return f.fs.Rename(f.path, f.previous())
 }
