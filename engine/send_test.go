@@ -12,12 +12,14 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"loopmq/reactor/remoting"
 	"loopmq/storage"
 	"loopmq/storage/message"
+	"loopmq/storage/vfs/faultfs"
 )
 
 // Both header forms, both serializations: the answer has every field that clients read without a check, and the record
@@ -144,16 +146,11 @@ func TestSendRefusals(t *testing.T) {
 func TestSendThatWaitedTooLongForItsTopic(t *testing.T) {
 	b := startTestBroker(t, nil)
 	c := b.dial()
-	release, running := make(chan struct{}), make(chan struct{})
-	b.adminLane.Submit(func() {
-		close(running)
-		<-release
-	})
-	<-running
+	release := b.holdAdminLane()
 	late := c.start(c.request(remoting.SendMessageV2, []byte("late"), sendV2("new", 0, "")...))[0]
 	eventually(t, "the send in the lane", func() bool { return b.adminLane.Len() == 1 })
 	time.Sleep(newTopicWaitMax + 10*time.Millisecond)
-	close(release)
+	release()
 	if resp := c.await(late); resp.Code != remoting.SystemBusy || !strings.Contains(string(resp.Remark), "[TIMEOUT_CLEAN_QUEUE]") ||
 		!strings.Contains(string(resp.Remark), "period in queue: 3") {
 		t.Errorf("code %d, remark %q", resp.Code, resp.Remark)
@@ -252,6 +249,55 @@ func TestPropertyLengthLimit(t *testing.T) {
 			t.Fatalf("property of %d bytes came back damaged", len(v))
 		}
 	}
+}
+
+// A burst of sends to topics that do not exist takes few writes of their table, and no send is answered before its topic
+// is on the disk.
+func TestAutoCreateGathers(t *testing.T) {
+	const topics, sends = 100, 3
+	b, fs := startFaultyBroker(t, func(c *Config) { c.Store.MappedFileSizeCommitLog = 4 << 20 })
+	c := b.dial()
+	release := b.holdAdminLane()
+	_, before := b.topics.All()
+	var cmds []*remoting.Command
+	for i := range topics * sends {
+		cmds = append(cmds, c.request(remoting.SendMessageV2, []byte("x"), sendV2(fmt.Sprint("T", i%topics), 0, "")...))
+	}
+	waiting := c.start(cmds...)
+	eventually(t, "the sends in the lane", func() bool { return b.adminLane.Len() >= topics*sends })
+	var writes atomic.Int64
+	fs.SetHook(func(op faultfs.Op, path string) {
+		if op == faultfs.OpWrite && strings.Contains(path, "topics.json") {
+			writes.Add(1)
+		}
+	})
+	release()
+	for _, ch := range waiting {
+		wantCode(t, c.await(ch), remoting.Success)
+	}
+	fs.SetHook(nil)
+	_, after := b.topics.All()
+	if n := writes.Load(); n != 1 || after.Counter != before.Counter+1 {
+		t.Errorf("%d writes for %d topics, version %d after %d", n, topics, after.Counter, before.Counter)
+	}
+	cut := tableBroker(t, fs.Crash(faultfs.PowerLoss, 1), func(c *Config) { c.Store.StorePathRootDir = b.cfg.Store.StorePathRootDir })
+	for i := range topics {
+		if name := fmt.Sprint("T", i); cut.topics.Get(name) == nil {
+			t.Errorf("sends to %s were answered, and the topic is not on the disk", name)
+		}
+	}
+}
+
+// holdAdminLane keeps the admin worker busy until the function that it returns is called.
+func (b *testBroker) holdAdminLane() (release func()) {
+	b.t.Helper()
+	gate, running := make(chan struct{}), make(chan struct{})
+	b.adminLane.Submit(func() {
+		close(running)
+		<-gate
+	})
+	<-running
+	return func() { close(gate) }
 }
 
 // An unknown topic is made once, however many sends ask for it at a time, and each of them is stored.

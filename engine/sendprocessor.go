@@ -219,7 +219,7 @@ func checkQueueID(h *sendHeader, topic *TopicConfig, from *reactor.Session) *ref
 }
 
 // createTopic leaves the send to the admin lane, because making a topic writes and syncs a file. However many sends
-// wait there, the first makes the topic and the others find it.
+// wait there, each topic is made once, and many with one write.
 func (p *SendMessageProcessor) createTopic(req *reactor.Request, h *sendHeader) {
 	if p.b.Config().Store.Role == storage.Slave {
 		// Its topics are its master's. The store would refuse the message as well.
@@ -247,30 +247,44 @@ func (p *SendMessageProcessor) acceptNewTopic(req *reactor.Request) {
 	if p.tooLate(req) {
 		return
 	}
-	t := newSendTurn()
-	h := &t.header
+	h := new(sendHeader)
 	if err := h.decode(&req.Command); err != nil {
 		p.answer(req.ReplyTo(), &refusal{remoting.SystemError, err.Error()})
 		return
 	}
-	topic := p.b.topics.Lookup(h.topic)
-	var err error
-	if topic == nil {
-		topic, err = p.makeTopic(req, h)
+	made := func(err error) {
+		if err != nil {
+			p.answer(req.ReplyTo(), refuse(remoting.SystemError, "topic[%s] cannot be created: %v", shown(h.topic), err))
+			return
+		}
+		p.acceptMade(req)
 	}
+	if p.b.topics.Lookup(h.topic) != nil {
+		made(nil)
+		return
+	}
+	topic, err := p.newTopic(h)
 	switch {
 	case err != nil:
-		p.answer(req.ReplyTo(), refuse(remoting.SystemError, "topic[%s] cannot be created: %v", shown(h.topic), err))
-		return
+		made(err)
 	case topic == nil:
 		p.answer(req.ReplyTo(), topicNotExist(h.topic))
+	default:
+		p.b.topics.createGathered(topic, req.Session.RemoteAddr().String(), made)
+	}
+}
+
+// acceptMade goes on when the topic is there.
+func (p *SendMessageProcessor) acceptMade(req *reactor.Request) {
+	if p.tooLate(req) {
 		return
 	}
+	t := newSendTurn()
 	p.accept(req, t)
 	p.flush(t)
 }
 
-func (p *SendMessageProcessor) makeTopic(req *reactor.Request, h *sendHeader) (*TopicConfig, error) {
+func (p *SendMessageProcessor) newTopic(h *sendHeader) (*TopicConfig, error) {
 	retry := isRetryTopic(h.topic)
 	var sysFlag int32
 	if h.unitMode {
@@ -279,9 +293,9 @@ func (p *SendMessageProcessor) makeTopic(req *reactor.Request, h *sendHeader) (*
 			sysFlag = topicSysFlagUnitSub
 		}
 	}
-	topic, err := p.b.topics.CreateInSend(string(h.topic), string(h.defaultTopic), req.Session.RemoteAddr().String(), h.defaultTopicQueueNums, sysFlag)
+	topic, err := p.b.topics.forSend(string(h.topic), string(h.defaultTopic), h.defaultTopicQueueNums, sysFlag)
 	if topic == nil && err == nil && retry {
-		return p.b.topics.CreateInSendBack(string(h.topic), 1, PermRead|PermWrite, sysFlag)
+		topic = forSendBack(string(h.topic), 1, PermRead|PermWrite, sysFlag)
 	}
 	return topic, err
 }

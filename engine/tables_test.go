@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -95,9 +96,9 @@ func TestCreateTopicInSend(t *testing.T) {
 		if template != nil {
 			name = template.TopicName
 		}
-		got, err := b.topics.CreateInSend("T", name, "peer", queueNums, 0)
-		if err != nil || !reflect.DeepEqual(got, want) || b.topics.Get("T") != got {
-			t.Fatalf("created %+v, %v; want %+v", got, err, want)
+		got, err := b.topics.forSend("T", name, queueNums, 0)
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Fatalf("to create %+v, %v; want %+v", got, err, want)
 		}
 	}
 	topic := func(name string, queues, perm int32) *TopicConfig { return newTopicConfig(name, queues, perm) }
@@ -109,6 +110,73 @@ func TestCreateTopicInSend(t *testing.T) {
 	f(topic("mine", 2, 7), false, 4, topic("T", 2, 6)) // any topic may be one
 	f(topic("mine", 2, 6), true, 4, nil)               // if it is inherited
 	f(topic("mine", 2, 5), true, 4, topic("T", 2, 4))
+}
+
+// Sends that wait for topics are told what became of theirs, and of no other.
+func TestTopicsMadeTogether(t *testing.T) {
+	disk := faultfs.New()
+	b := tableBroker(t, disk, nil)
+	var flush []func()
+	b.topics.table.submit = func(f func()) bool {
+		flush = append(flush, f)
+		return len(flush) < 4
+	}
+	told := make(map[string][]error)
+	create := func(name string) {
+		b.topics.createGathered(newTopicConfig(name, 1, 6), "peer", func(err error) { told[name] = append(told[name], err) })
+	}
+	want := func(name string, want ...error) {
+		t.Helper()
+		if !slices.EqualFunc(told[name], want, errors.Is) {
+			t.Fatalf("%s: told %v; want %v", name, told[name], want)
+		}
+		delete(told, name)
+	}
+	create("A")
+	create("B")
+	create("A")
+	if len(flush) != 1 || len(told) != 0 || b.topics.Get("A") != nil {
+		t.Fatalf("%d flushes asked for, told %v", len(flush), told)
+	}
+	if err := b.topics.Update(newTopicConfig("B", 3, 6)); err != nil { // a tool was there first
+		t.Fatal(err)
+	}
+	flush[0]()
+	want("A", nil, nil)
+	want("B", nil)
+	if b.topics.Get("A") == nil || b.topics.Get("B").WriteQueueNums != 3 {
+		t.Fatal("A is not made, or B replaced")
+	}
+	flush[0]() // nothing is wanted
+
+	create("bad name")
+	if err := told["bad name"]; len(err) != 1 || err[0] == nil || len(flush) != 1 {
+		t.Fatalf("a name that no table takes: %v", err)
+	}
+	delete(told, "bad name")
+
+	no := errors.New("no")
+	disk.Fail(faultfs.Fault{Op: faultfs.OpSync, Err: no})
+	create("C")
+	flush[1]()
+	want("C", no)
+	disk.ClearFaults()
+
+	for i := range sendsGatheredMax {
+		create(fmt.Sprint("many", i%10))
+	}
+	if n := len(told["many3"]); n != sendsGatheredMax/10 || b.topics.Get("many3") == nil {
+		t.Fatalf("%d sends told at the limit of those that wait", n)
+	}
+	clear(told)
+	create("no-room-in-the-lane")
+	want("no-room-in-the-lane", nil)
+
+	b.topics.table.bytes = tableBytesMax - 300
+	create("fits")
+	want("fits", nil)
+	create("does-not-fit")
+	want("does-not-fit", errTableFull)
 }
 
 // Topics come back from the file as they were, with members of later versions.

@@ -3,6 +3,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -164,11 +165,27 @@ func (r *jsonReader) stringMap(limit int) (map[string]string, error) {
 type TopicConfigManager struct {
 	b     *BrokerController
 	table *configTable[*TopicConfig]
+
+	// Topics that sends wait for, by name, and how many sends; the admin worker's alone.
+	wanted  map[string]*wantedTopic
+	waiting int
+}
+
+// sendsGatheredMax bounds the sends that wait for one write of the table.
+const sendsGatheredMax = 1000
+
+// wantedTopic is a topic that does not exist yet.
+type wantedTopic struct {
+	config *TopicConfig
+	peer   string // who asked first
+	made   []func(error)
 }
 
 // newTopicConfigManager loads topics.json over the topics that every broker has.
 func newTopicConfigManager(b *BrokerController) (*TopicConfigManager, error) {
-	m := &TopicConfigManager{b: b, table: newConfigTable[*TopicConfig](b.tableFile("topics.json"))}
+	m := &TopicConfigManager{
+		b: b, table: newConfigTable[*TopicConfig](b.tableFile("topics.json")), wanted: make(map[string]*wantedTopic),
+	}
 	m.table.encode = writeTopicTable
 	m.table.sizeOf = func(name string, c *TopicConfig) int { return len(name) + c.jsonSize() }
 	m.table.submit = b.submitAdmin
@@ -228,11 +245,9 @@ func (m *TopicConfigManager) Get(topic string) *TopicConfig {
 	return c
 }
 
-// CreateInSend follows TopicConfigManager#createTopicInSendMessageMethod: nil if the template does not allow it.
-func (m *TopicConfigManager) CreateInSend(topic, defaultTopic, remote string, queueNums, sysFlag int32) (*TopicConfig, error) {
-	if c := m.Get(topic); c != nil {
-		return c, nil
-	}
+// forSend is the topic that a send to an unknown one asks for, nil if the template does not allow it.
+// Source: TopicConfigManager#createTopicInSendMessageMethod.
+func (m *TopicConfigManager) forSend(topic, defaultTopic string, queueNums, sysFlag int32) (*TopicConfig, error) {
 	if err := checkTopicName(topic); err != nil {
 		return nil, err
 	}
@@ -250,11 +265,60 @@ func (m *TopicConfigManager) CreateInSend(topic, defaultTopic, remote string, qu
 	c := newTopicConfig(topic, max(0, min(queueNums, template.WriteQueueNums)), perm&^PermInherit)
 	c.TopicFilterType = template.TopicFilterType
 	c.TopicSysFlag = sysFlag
-	if err := m.Update(c); err != nil {
-		return nil, err
-	}
-	m.b.logger.Info("topic created by a send", "topic", topic, "template", defaultTopic, "queues", c.WriteQueueNums, "peer", remote)
 	return c, nil
+}
+
+// createGathered makes a topic, durably, and says so by made. It is for the admin worker, which it does not hold up: the
+// topics of all sends that are in the lane by now go into one write of the file. That is when a burst of new topics comes.
+func (m *TopicConfigManager) createGathered(c *TopicConfig, peer string, made func(error)) {
+	if err := c.validate(); err != nil {
+		made(err)
+		return
+	}
+	w := m.wanted[c.TopicName]
+	if w == nil {
+		w = &wantedTopic{config: c, peer: peer}
+		m.wanted[c.TopicName] = w
+	}
+	w.made = append(w.made, made)
+	m.waiting++
+	if m.waiting == 1 && m.table.submit(m.createWanted) {
+		return
+	}
+	if m.waiting == 1 || m.waiting == sendsGatheredMax {
+		m.createWanted()
+	}
+}
+
+// createWanted makes what is wanted that does not exist by now.
+func (m *TopicConfigManager) createWanted() {
+	wanted := m.wanted
+	m.wanted, m.waiting = make(map[string]*wantedTopic), 0
+	put := make(map[string]*TopicConfig, len(wanted))
+	for name, w := range wanted {
+		if m.Get(name) == nil {
+			put[name] = w.config
+		}
+	}
+	var err error
+	if len(put) > 0 {
+		err = m.table.change(put)
+	}
+	for name, w := range wanted {
+		failed := err
+		switch {
+		case put[name] == nil:
+			failed = nil
+		case errors.Is(err, errTableFull):
+			failed = m.Update(w.config) // there may be room for some
+		}
+		if failed == nil && put[name] != nil {
+			m.b.logger.Info("topic created by a send", "topic", name, "queues", w.config.WriteQueueNums, "peer", w.peer)
+		}
+		for _, made := range w.made {
+			made(failed)
+		}
+	}
 }
 
 // CreateInSendBack follows TopicConfigManager#createTopicInSendMessageBackMethod (retry and dead letter topics).
@@ -262,12 +326,17 @@ func (m *TopicConfigManager) CreateInSendBack(topic string, queueNums, perm, sys
 	if c := m.Get(topic); c != nil {
 		return c, nil
 	}
-	c := newTopicConfig(topic, queueNums, perm)
-	c.TopicSysFlag = sysFlag
+	c := forSendBack(topic, queueNums, perm, sysFlag)
 	if err := m.Update(c); err != nil {
 		return nil, err
 	}
 	return c, nil
+}
+
+func forSendBack(topic string, queueNums, perm, sysFlag int32) *TopicConfig {
+	c := newTopicConfig(topic, queueNums, perm)
+	c.TopicSysFlag = sysFlag
+	return c
 }
 
 // createSoon is CreateInSendBack for event loops: in the table at once, in the file and at the name servers soon after.
@@ -276,8 +345,7 @@ func (m *TopicConfigManager) createSoon(topic string, queueNums, perm, sysFlag i
 	if c := m.Get(topic); c != nil {
 		return c
 	}
-	c := newTopicConfig(topic, queueNums, perm)
-	c.TopicSysFlag = sysFlag
+	c := forSendBack(topic, queueNums, perm, sysFlag)
 	if c.validate() != nil {
 		return nil
 	}
