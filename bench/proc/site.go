@@ -150,23 +150,37 @@ func (s *Site) StartBroker(ctx context.Context, flavour Flavour, o BrokerOptions
 	return b, err
 }
 
-// StartPair starts a master and its slave, and waits until they serve: a SYNC_MASTER until its slave has answered.
+// StartPair is StartBroker for a master and its slave.
 func (s *Site) StartPair(ctx context.Context, flavour Flavour, master, slave BrokerOptions) (m, sl *Broker, err error) {
 	if m, err = s.NewBroker(flavour, master); err != nil {
 		return nil, nil, err
 	}
-	if err := m.Start(); err != nil {
-		return nil, nil, err
-	}
-	if err := m.awaitAnswer(ctx); err != nil {
-		return nil, nil, err
-	}
 	slave.Master = m
-	if sl, err = s.StartBroker(ctx, flavour, slave); err != nil {
+	if sl, err = s.NewBroker(flavour, slave); err != nil {
 		return nil, nil, err
 	}
-	_, err = m.AwaitServing(ctx)
-	return m, sl, err
+	return m, sl, Serve(ctx, m, sl)
+}
+
+// Serve starts a master and its slave, if there is one, and waits until they serve: a SYNC_MASTER until its slave has
+// answered.
+func Serve(ctx context.Context, master, slave *Broker) error {
+	if err := master.Start(); err != nil {
+		return err
+	}
+	if slave != nil {
+		if err := master.awaitAnswer(ctx); err != nil {
+			return err
+		}
+		if err := slave.Start(); err != nil {
+			return err
+		}
+		if err := slave.awaitAnswer(ctx); err != nil {
+			return err
+		}
+	}
+	_, err := master.AwaitServing(ctx)
+	return err
 }
 
 // NewBroker makes a broker's directory and settings.
@@ -208,6 +222,12 @@ func (s *Site) NewBroker(flavour Flavour, o BrokerOptions) (*Broker, error) {
 	b.Process = NewProcess(o.Name, dir, path, arguments...)
 	s.Add(b.Process)
 	return b, nil
+}
+
+// Wipe kills it and removes its store.
+func (b *Broker) Wipe() error {
+	b.Kill()
+	return os.RemoveAll(b.Store)
 }
 
 func (b *Broker) haAddr() string {

@@ -5,6 +5,7 @@ package proc
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -73,6 +74,10 @@ func TestSiteLeavesNothing(t *testing.T) {
 	must(t, Accepts(ctx, b.Addr))
 	b.Pause()
 	must(t, b.Stop()) // also of one that is paused
+	must(t, b.Wipe())
+	if _, err := os.Stat(b.Store); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatalf("a store that was wiped: %v", err)
+	}
 
 	properties := map[string]string{"brokerRole": "SYNC_MASTER"}
 	for key, value := range small {
