@@ -159,7 +159,7 @@ func (b *BrokerController) registerAdmin(server *reactor.RemotingServer) {
 func (b *BrokerController) adminProcessor(handle adminHandler) reactor.Processor {
 	return reactor.ProcessorFunc(func(req *reactor.Request) {
 		var a answer
-		if err := guardFault(func() { a = handle(b, req) }); err != nil {
+		if err := storage.Guard(func() { a = handle(b, req) }); err != nil {
 			b.logger.Error("request failed", "code", req.Code, "name", remoting.RequestName(req.Code), "err", err)
 			a = failed(err)
 		}

@@ -437,7 +437,7 @@ func (p *PullMessageProcessor) answer(pr *pullRequest, code int32) {
 // copyCold takes the records out of the map, so that page faults and disk reads hit this worker and not the loop.
 func (pr *pullRequest) copyCold() error {
 	pr.coldBuffer = pr.coldBuffer[:0]
-	err := guardFault(func() {
+	err := storage.Guard(func() {
 		for i := range pr.result.Buffers {
 			pr.coldBuffer = append(pr.coldBuffer, pr.result.Buffers[i].Bytes()...)
 		}

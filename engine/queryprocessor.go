@@ -42,7 +42,7 @@ func (p *QueryMessageProcessor) query(req *reactor.Request) {
 	}
 	limit := p.b.store.Config().MaxMsgsNumBatch
 	var found *storage.QueryMessageResult
-	fault := guardFault(func() {
+	fault := storage.Guard(func() {
 		found = p.b.store.QueryMessage(req.Ext.String("topic"), req.Ext.String("key"), min(int(maxNum), limit), begin, end)
 	})
 	if fault != nil {
@@ -81,7 +81,7 @@ func (p *QueryMessageProcessor) view(req *reactor.Request) {
 		return
 	}
 	var sel storage.SelectMappedBufferResult
-	fault := guardFault(func() { sel, err = p.b.store.LookMessageByOffset(storage.PhyOffset(offset)) })
+	fault := storage.Guard(func() { sel, err = p.b.store.LookMessageByOffset(storage.PhyOffset(offset)) })
 	if fault != nil {
 		err = fault
 	}

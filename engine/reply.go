@@ -3,9 +3,7 @@
 package engine
 
 import (
-	"fmt"
 	"net/netip"
-	"runtime/debug"
 	"strings"
 	"sync"
 
@@ -43,28 +41,6 @@ func replyRemark(to reactor.ReplyTo, code int32, remark string) {
 	resp.SetRemark(remark)
 	to.Reply(resp)
 	putResponse(resp)
-}
-
-// guardFault runs f, which reads mapped memory. A page that the disk cannot deliver raises SIGBUS: here it becomes an
-// error, not the end of the process.
-func guardFault(f func()) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		r := recover()
-		if r == nil {
-			return
-		}
-		fault, ok := r.(interface {
-			error
-			Addr() uintptr
-		})
-		if !ok {
-			panic(r)
-		}
-		err = fmt.Errorf("read of a mapped page at %#x: %w", fault.Addr(), fault)
-	}()
-	f()
-	return nil
 }
 
 // Prefixes of topics that belong to a consumer group. Source: MixAll.

@@ -361,7 +361,7 @@ func (s *ScheduleMessageService) readDue(l *delayLevel, delay int64, now time.Ti
 	size := 0
 	var due [deliverBatchMax]storage.ConsumeQueueUnit
 	n := 0
-	err := guardFault(func() {
+	err := storage.Guard(func() {
 		s.b.store.ConsumeQueueUnits(topicSchedule, l.level-1, l.offset, deliverBatchMax,
 			func(_ storage.QueueOffset, unit storage.ConsumeQueueUnit) bool {
 				at := unit.TagsCode

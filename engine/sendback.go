@@ -151,7 +151,7 @@ func (p *SendBackProcessor) perform(back *sendBack, makeTopic topicMaker) *refus
 // loadRecord copies the record that starts at offset into *buf and decodes it there.
 func (b *BrokerController) loadRecord(offset storage.PhyOffset, buf *[]byte, r *message.Record) error {
 	var err error
-	fault := guardFault(func() {
+	fault := storage.Guard(func() {
 		sel, lookErr := b.store.LookMessageByOffset(offset)
 		if err = lookErr; err != nil {
 			return

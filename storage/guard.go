@@ -8,6 +8,8 @@ import (
 	"runtime/debug"
 	"sync"
 	"unsafe"
+
+	"loopmq/storage/vfs"
 )
 
 // ErrFault marks an access to mapped memory that the disk could not serve: a file cut short by someone else, a page
@@ -83,9 +85,18 @@ func catchFault(err *error) {
 }
 
 func asFault(r any) (*FaultError, bool) {
-	fault, ok := r.(interface{ Addr() uintptr })
+	address, ok := vfs.FaultAddress(r)
 	if !ok {
 		return nil, false
 	}
-	return mappings.find(fault.Addr())
+	return mappings.find(address)
+}
+
+// Guard runs f, which reads what a store has lent: a page that the disk does not deliver is an error that names its
+// place, not the end of the process.
+func Guard(f func()) (err error) {
+	defer restoreFaults(debug.SetPanicOnFault(true))
+	defer catchFault(&err)
+	f()
+	return nil
 }

@@ -158,7 +158,10 @@ func TestForEachReportsFaults(t *testing.T) {
 		sum += f.bytes()[0]
 		return nil
 	})
-	if fault := (*FaultError)(nil); !errors.As(err, &fault) || fault.Path != l.queue.last().path() {
-		t.Fatalf("error %v", err)
+	guarded := Guard(func() { sum += l.queue.last().bytes()[0] })
+	for _, err := range []error{err, guarded} {
+		if fault := (*FaultError)(nil); !errors.As(err, &fault) || fault.Path != l.queue.last().path() {
+			t.Fatalf("error %v", err)
+		}
 	}
 }

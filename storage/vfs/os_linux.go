@@ -130,9 +130,14 @@ func (r *region) madvise(from, to int64, advice int) error {
 func (r *region) touch(from, to int64) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
-		if fault := recover(); fault != nil {
-			err = pathError("populate", r.path, fmt.Errorf("range [%d, %d): %v", from, to, fault))
+		cause := recover()
+		if cause == nil {
+			return
 		}
+		if _, ok := FaultAddress(cause); !ok {
+			panic(cause)
+		}
+		err = pathError("populate", r.path, fmt.Errorf("range [%d, %d): %v", from, to, cause))
 	}()
 	for at := from - from%pageSize; at < to; at += pageSize {
 		if at+4 <= int64(len(r.data)) {
