@@ -117,13 +117,7 @@ func (t *configTable[V]) all() (map[string]V, DataVersion) {
 func (t *configTable[V]) change(put map[string]V, remove ...string) (err error) {
 	t.persistMu.Lock()
 	defer t.persistMu.Unlock()
-	if t.dirty.Swap(false) {
-		defer func() {
-			if err != nil {
-				t.dirty.Store(true)
-			}
-		}()
-	}
+	defer t.cleanUnless(&err)()
 	entries, version := t.all()
 	growth := t.growth(entries, put, remove)
 	if growth > 0 && t.size()+growth > tableBytesMax {
@@ -153,13 +147,7 @@ func (t *configTable[V]) change(put map[string]V, remove ...string) (err error) 
 func (t *configTable[V]) replace(table map[string]V, version DataVersion) (err error) {
 	t.persistMu.Lock()
 	defer t.persistMu.Unlock()
-	if t.dirty.Swap(false) {
-		defer func() {
-			if err != nil {
-				t.dirty.Store(true)
-			}
-		}()
-	}
+	defer t.cleanUnless(&err)()
 	if err := t.write(table, version); err != nil {
 		return err
 	}
@@ -178,6 +166,16 @@ func (t *configTable[V]) replace(table map[string]V, version DataVersion) (err e
 	t.mu.Unlock()
 	t.changed()
 	return nil
+}
+
+// cleanUnless takes the mark off for a write that holds the whole table; what it returns puts it back if there was an error.
+func (t *configTable[V]) cleanUnless(err *error) (after func()) {
+	wasDirty := t.dirty.Swap(false)
+	return func() {
+		if wasDirty && *err != nil {
+			t.dirty.Store(true)
+		}
+	}
 }
 
 func (t *configTable[V]) growth(entries, put map[string]V, remove []string) int {

@@ -77,7 +77,19 @@ func (b *brokerData) without(addr string) *brokerData {
 }
 
 func (b *brokerData) appendJSON(dst []byte, quotedIDs bool) []byte {
-	dst = append(dst, `{"brokerAddrs":{`...)
+	dst = b.appendMembers(append(dst, '{'), quotedIDs)
+	dst = append(dst, `,"enableActingMaster":`...)
+	dst = strconv.AppendBool(dst, b.enableActingMaster)
+	if b.zoneName != "" {
+		dst = append(dst, `,"zoneName":`...)
+		dst = appendString(dst, b.zoneName)
+	}
+	return append(dst, '}')
+}
+
+// appendMembers writes what both a route and a member group say of a broker group.
+func (b *brokerData) appendMembers(dst []byte, quotedIDs bool) []byte {
+	dst = append(dst, `"brokerAddrs":{`...)
 	for i, a := range b.addrs {
 		if i > 0 {
 			dst = append(dst, ',')
@@ -89,14 +101,7 @@ func (b *brokerData) appendJSON(dst []byte, quotedIDs bool) []byte {
 	dst = append(dst, `},"brokerName":`...)
 	dst = appendString(dst, b.brokerName)
 	dst = append(dst, `,"cluster":`...)
-	dst = appendString(dst, b.cluster)
-	dst = append(dst, `,"enableActingMaster":`...)
-	dst = strconv.AppendBool(dst, b.enableActingMaster)
-	if b.zoneName != "" {
-		dst = append(dst, `,"zoneName":`...)
-		dst = appendString(dst, b.zoneName)
-	}
-	return append(dst, '}')
+	return appendString(dst, b.cluster)
 }
 
 // topicRoute is who serves a topic. Immutable but for the cached answer.
@@ -247,20 +252,7 @@ func (t *brokerTable) encodeMemberGroup(cluster, brokerName string) []byte {
 	if b == nil {
 		b = &brokerData{cluster: cluster, brokerName: brokerName}
 	}
-	dst := []byte(`{"brokerMemberGroup":{"brokerAddrs":{`)
-	for i, a := range b.addrs {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = appendIntKey(dst, a.id, false)
-		dst = append(dst, ':')
-		dst = appendString(dst, a.addr)
-	}
-	dst = append(dst, `},"brokerName":`...)
-	dst = appendString(dst, b.brokerName)
-	dst = append(dst, `,"cluster":`...)
-	dst = appendString(dst, b.cluster)
-	return append(dst, `}}`...)
+	return append(b.appendMembers([]byte(`{"brokerMemberGroup":{`), false), `}}`...)
 }
 
 // topicsWhere lists, sorted, the topics with a queue entry that want accepts.
