@@ -32,9 +32,10 @@ var allowedImports = map[string]struct{ ours, others []string }{
 	"engine/interop": {[]string{"engine", "engine/namesrv"}, nil},
 	"bench/result":   {nil, []string{"github.com/HdrHistogram/hdrhistogram-go"}},
 	"bench/wire":     {[]string{"reactor/remoting"}, nil},
-	"bench/load":     {[]string{"bench/result", "bench/wire", "bench/proc", "reactor/remoting"}, nil},
+	"bench/load":     {[]string{"bench/result", "bench/wire", "reactor/remoting"}, []string{"golang.org/x/sys"}},
 	"bench/proc":     {[]string{"bench/result", "bench/wire", "reactor/remoting"}, []string{"golang.org/x/sys"}},
 	"bench/peer":     {[]string{"bench/result", "bench/proc"}, nil},
+	"bench/suite":    {[]string{"bench/result", "bench/load", "bench/peer", "bench/proc", "bench/wire"}, []string{"golang.org/x/sys"}},
 	"bench/demoha":   {[]string{"reactor/remoting"}, nil},
 	"cmd/loopmq": {
 		[]string{"engine", "engine/namesrv", "storage", "storage/vfs", "bench/result", "bench/load", "bench/proc", "bench/peer", "bench/suite"},

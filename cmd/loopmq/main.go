@@ -34,7 +34,7 @@ func newRootCommand() *cobra.Command {
 	}
 	root.PersistentFlags().StringVar(&log.format, "log-format", "text", "log as text or json, to standard error")
 	root.PersistentFlags().StringVar(&log.level, "log-level", "info", "least level to log: debug, info, warn, error")
-	root.AddCommand(newRunCommand(&log), newBrokerCommand(&log), newNamesrvCommand(&log), newVersionCommand())
+	root.AddCommand(newRunCommand(&log), newBrokerCommand(&log), newNamesrvCommand(&log), newBenchCommand(), newVersionCommand())
 	return root
 }
 

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package load
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"loopmq/bench/wire"
+	"loopmq/reactor/remoting"
+)
+
+// consumers pull all queues of a run, each group all of them. Every queue of a group has one pull in flight, always.
+type consumers struct {
+	links
+	cfg  *Config
+	recs recorders
+	all  []*consumer
+	open atomic.Int64 // pullers that have not come to their end
+	// saw, if set, is given every message, on the reader of its connection; at is when it was read.
+	saw func(q *queue, r *wire.Record, at time.Duration)
+	// fromDue measures from when a message was due to be sent, by its stamp, to its arrival; else a latency is a pull's.
+	fromDue  bool
+	stopping atomic.Bool
+}
+
+// consumer is a connection with its share of the queues.
+type consumer struct {
+	link
+	cs *consumers
+
+	state   sync.Mutex // guards the rest; nothing blocks under it, and it is taken before the connection's own
+	live    *wire.Conn
+	pullers []*puller
+	counted round
+}
+
+// puller reads one queue for one group.
+type puller struct {
+	call    wire.Call
+	c       *consumer
+	q       *queue
+	request wire.PullRequest
+	sent    time.Duration
+	pulling bool
+	ended   bool
+	until   int64 // the offset to stop at; -1: none
+}
+
+// consumerOptions say what to read.
+type consumerOptions struct {
+	group   string
+	groups  int
+	from    func(*queue) int64
+	until   func(*queue) int64 // nil: without end
+	hold    time.Duration
+	commit  bool
+	fromDue bool
+	saw     func(*queue, *wire.Record, time.Duration)
+}
+
+func newConsumers(cfg *Config, masters []*master, o consumerOptions) (*consumers, error) {
+	form, err := cfg.serialize()
+	if err != nil {
+		return nil, err
+	}
+	cs := &consumers{cfg: cfg, saw: o.saw, fromDue: o.fromDue, recs: newRecorders(len(masters) * cfg.Connections)}
+	for _, m := range masters {
+		pulls := make([]*puller, 0, len(m.queues)*o.groups)
+		for g := range o.groups {
+			group := o.group
+			if g > 0 {
+				group += "_" + strconv.Itoa(g)
+			}
+			for _, q := range m.queues {
+				p := &puller{q: q, until: -1}
+				p.request.Template = wire.NewPullTemplate(wire.PullOptions{
+					Group: group, Topic: q.topic, QueueID: q.id, MaxMessages: cfg.PullBatch, HoldMillis: o.hold.Milliseconds(),
+					Commit: o.commit, Serialize: form,
+				})
+				p.request.Offset = o.from(q)
+				p.request.Commit = p.request.Offset
+				if o.until != nil {
+					p.until = o.until(q)
+				}
+				p.call.Done = p.done
+				if p.ended = p.until >= 0 && p.request.Offset >= p.until; !p.ended {
+					cs.open.Add(1)
+				}
+				pulls = append(pulls, p)
+			}
+		}
+		cs.share(m, pulls)
+	}
+	return cs, nil
+}
+
+// share gives a master's queues to connections, one after the other.
+func (cs *consumers) share(m *master, pulls []*puller) {
+	n := min(cs.cfg.Connections, len(pulls))
+	first := len(cs.all)
+	for range n {
+		c := &consumer{cs: cs}
+		c.link = link{addr: m.addr, timeout: time.Duration(cs.cfg.Timeout + cs.cfg.Hold), user: c, rec: cs.recs.of(len(cs.all))}
+		cs.all = append(cs.all, c)
+		cs.links.all = append(cs.links.all, &c.link)
+	}
+	for i, p := range pulls {
+		p.c = cs.all[first+i%n]
+		p.c.pullers = append(p.c.pullers, p)
+		p.c.window = len(p.c.pullers)
+	}
+}
+
+func (cs *consumers) start(ctx context.Context) error { return cs.links.open(ctx) }
+
+// caughtUp says that every queue was read to where it was to be read to.
+func (cs *consumers) caughtUp() bool { return cs.open.Load() == 0 }
+
+// stop ends all: nobody waits for a pull that is held.
+func (cs *consumers) stop() {
+	cs.stopping.Store(true)
+	cs.links.close()
+}
+
+func (c *consumer) attached(conn *wire.Conn) {
+	c.state.Lock()
+	c.live = conn
+	now := wire.Clock()
+	for _, p := range c.pullers {
+		p.pullLocked(now)
+	}
+	c.state.Unlock()
+	conn.Flush()
+}
+
+func (c *consumer) lost() {
+	c.state.Lock()
+	c.live = nil
+	c.state.Unlock()
+}
+
+func (c *consumer) round(conn *wire.Conn) {
+	c.state.Lock()
+	if !c.counted.empty() {
+		c.rec.add(&c.counted, 1, conn.ReadAt())
+	}
+	c.state.Unlock()
+	conn.Flush()
+}
+
+// pullLocked asks for what comes next, unless that is done already.
+func (p *puller) pullLocked(now time.Duration) {
+	c := p.c
+	if p.pulling || p.ended || c.live == nil || c.cs.stopping.Load() {
+		return
+	}
+	p.sent = now
+	p.pulling = c.live.Send(&p.call, &p.request, now) == nil
+}
+
+// done takes an answer, on the connection's reader, or a failure.
+func (p *puller) done(_ *wire.Call, answer *remoting.Command, err error) {
+	c := p.c
+	c.state.Lock()
+	defer c.state.Unlock()
+	p.pulling = false
+	if err != nil {
+		if !c.cs.stopping.Load() {
+			c.rec.fail(failureName(err), 1)
+		}
+		p.pullLocked(wire.Clock())
+		return
+	}
+	at := c.live.ReadAt()
+	more := p.take(answer, at)
+	if p.until >= 0 && p.request.Offset >= p.until && !p.ended {
+		p.ended = true
+		c.cs.open.Add(-1)
+	}
+	if !more {
+		time.AfterFunc(retryWait, p.retry)
+		return
+	}
+	p.pullLocked(at)
+}
+
+// take takes the messages of an answer, and the offset to go on from. False says to wait a little with the next pull.
+func (p *puller) take(answer *remoting.Command, at time.Duration) bool {
+	c := p.c
+	switch answer.Code {
+	case remoting.Success, remoting.PullNotFound, remoting.PullRetryImmediately:
+	case remoting.PullOffsetMoved:
+		c.rec.fail(remoting.ResponseName(answer.Code), 1)
+	default:
+		c.rec.fail(remoting.ResponseName(answer.Code), 1)
+		return false
+	}
+	next, err := answer.Ext.Int64("nextBeginOffset", -1)
+	if err != nil || next < 0 || answer.Code == remoting.Success && !p.messages(answer.Body, next, at) {
+		c.rec.fail(errBadAnswer, 1)
+		return false
+	}
+	// A queue that has nothing yet is answered at once by a broker, with nothing to wait for.
+	idle := answer.Code == remoting.PullNotFound && at-p.sent < retryWait
+	p.request.Offset, p.request.Commit = next, next
+	return !idle
+}
+
+// messages counts the messages of an answer whose last is before next.
+func (p *puller) messages(body []byte, next int64, at time.Duration) bool {
+	c := p.c
+	expected := p.request.Offset
+	var r wire.Record
+	for len(body) > 0 {
+		var err error
+		if body, err = wire.NextRecord(body, &r); err != nil || r.QueueOffset < expected || r.QueueOffset >= next || r.QueueID != int32(p.q.id) {
+			return false
+		}
+		expected = r.QueueOffset + 1
+		c.counted.messages++
+		c.counted.bytes += int64(len(r.Body))
+		if c.cs.fromDue {
+			if s, ok := readStamp(r.Body); ok {
+				c.counted.latencies = append(c.counted.latencies, time.Duration(wire.WallClock(at)-s.due))
+			}
+		}
+		if c.cs.saw != nil {
+			c.cs.saw(p.q, &r, at)
+		}
+	}
+	if !c.cs.fromDue {
+		c.counted.latencies = append(c.counted.latencies, at-p.sent)
+	}
+	return expected > p.request.Offset
+}
+
+func (p *puller) retry() {
+	p.c.state.Lock()
+	p.pullLocked(wire.Clock())
+	conn := p.c.live
+	p.c.state.Unlock()
+	if conn != nil {
+		conn.Flush()
+	}
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package load
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"loopmq/bench/wire"
+)
+
+const (
+	// reconnectMin and reconnectMax are how long a lost connection waits before it is made again.
+	reconnectMin = 20 * time.Millisecond
+	reconnectMax = 500 * time.Millisecond
+	// retryWait is how long a caller whose request was refused waits before the next one.
+	retryWait = 5 * time.Millisecond
+	// expireEvery is how often calls are looked through for those that had no answer in time.
+	expireEvery = 100 * time.Millisecond
+)
+
+// Names of failures that have no response code.
+const (
+	errTimeout        = "TIMEOUT"
+	errConnectionLost = "CONNECTION_LOST"
+	errNoConnection   = "NO_CONNECTION"
+	errBadAnswer      = "BAD_ANSWER"
+	errUnsent         = "UNSENT" // due by its rate, and the run ended before it could be sent
+)
+
+// failureName is what a failure without an answer counts as.
+func failureName(err error) string {
+	if errors.Is(err, wire.ErrTimeout) {
+		return errTimeout
+	}
+	return errConnectionLost
+}
+
+// linkUser is what uses a link: a producer, or some queues' consumers.
+type linkUser interface {
+	attached(conn *wire.Conn) // there is a connection: begin, or go on
+	lost()                    // it is gone, and all its calls have failed
+	round(conn *wire.Conn)    // the answers of one read have been seen
+}
+
+// link keeps one connection of a run, and makes it again when it is lost.
+type link struct {
+	addr    string
+	window  int
+	timeout time.Duration
+	user    linkUser
+	rec     *recorder
+
+	mu   sync.Mutex
+	conn *wire.Conn // nil while there is none
+}
+
+// open connects for the first time; a failure is the run's.
+func (l *link) open(ctx context.Context) error {
+	conn, err := l.dial(ctx)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	l.conn = conn
+	l.mu.Unlock()
+	return nil
+}
+
+func (l *link) dial(ctx context.Context) (*wire.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	return wire.Dial(ctx, l.addr, wire.Options{Window: l.window, Timeout: l.timeout, Round: l.user.round})
+}
+
+// serve uses the open link until ctx ends; then the connection is closed.
+func (l *link) serve(ctx context.Context) {
+	for {
+		conn := l.current()
+		l.user.attached(conn)
+		select {
+		case <-conn.Done():
+		case <-ctx.Done():
+			conn.Close()
+			<-conn.Done()
+		}
+		l.mu.Lock()
+		l.conn = nil
+		l.mu.Unlock()
+		l.user.lost()
+		if ctx.Err() != nil || !l.reopen(ctx) {
+			return
+		}
+	}
+}
+
+// reopen connects again; false when ctx ends first.
+func (l *link) reopen(ctx context.Context) bool {
+	for wait := reconnectMin; sleep(ctx, wait); wait = min(2*wait, reconnectMax) {
+		err := l.open(ctx)
+		if err == nil {
+			return true
+		}
+		if ctx.Err() == nil {
+			l.rec.fail(errNoConnection, 1)
+		}
+	}
+	return false
+}
+
+func (l *link) current() *wire.Conn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.conn
+}
+
+// links are those of a run, with the goroutines that keep them.
+type links struct {
+	all     []*link
+	running sync.WaitGroup
+	end     context.CancelFunc
+}
+
+// open connects all, and then begins to use them.
+func (ls *links) open(ctx context.Context) error {
+	ctx, ls.end = context.WithCancel(ctx)
+	for _, l := range ls.all {
+		if err := l.open(ctx); err != nil {
+			ls.end()
+			for _, l := range ls.all {
+				if conn := l.current(); conn != nil {
+					conn.Close()
+					<-conn.Done()
+				}
+			}
+			return err
+		}
+	}
+	for _, l := range ls.all {
+		ls.running.Go(func() { l.serve(ctx) })
+	}
+	ls.running.Go(func() { ls.expire(ctx) })
+	return nil
+}
+
+func (ls *links) expire(ctx context.Context) {
+	for sleep(ctx, expireEvery) {
+		now := wire.Clock()
+		for _, l := range ls.all {
+			if conn := l.current(); conn != nil {
+				conn.Expire(now)
+			}
+		}
+	}
+}
+
+// close ends all connections and waits until nothing of them runs.
+func (ls *links) close() {
+	if ls.end != nil {
+		ls.end()
+	}
+	ls.running.Wait()
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package load
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	"loopmq/bench/result"
+	"loopmq/bench/wire"
+)
+
+const (
+	// donePoll is how often a phase that ends with its work is looked at.
+	donePoll = 2 * time.Millisecond
+	// stuckWait is how long a phase that ends with its work may go on without any message.
+	stuckWait = time.Minute
+)
+
+// window is what is measured: until a time, a count, or ended says so.
+type window struct {
+	recs     recorders
+	failures recorders // of others, counted too
+	count    int64     // 0: none
+	ended    func() bool
+}
+
+// measure runs the warm-up and the window, and puts what the window saw into the result.
+func (r *runner) measure(ctx context.Context, w window) error {
+	if r.cfg.Warmup > 0 {
+		if _, err := r.watch(ctx, "warm-up", w.recs, time.Duration(r.cfg.Warmup), w.ended); err != nil {
+			return err
+		}
+	}
+	drop := newCounts()
+	w.recs.collect(drop)
+	w.failures.collect(drop)
+	if r.hooks.Meter != nil {
+		if err := r.hooks.Meter.Begin(); err != nil {
+			return err
+		}
+	}
+	if r.hooks.Begin != nil {
+		r.hooks.Begin()
+	}
+	r.result.Started = time.Now()
+	begin := wire.Clock()
+	p := phase{r: r, name: "measure", window: w, of: time.Duration(r.cfg.Duration), begin: begin, sampled: true}
+	if err := p.run(ctx); err != nil {
+		return err
+	}
+	end := wire.Clock()
+	if r.hooks.Meter != nil {
+		if err := r.hooks.Meter.End(r.result); err != nil {
+			return err
+		}
+	}
+	if r.hooks.End != nil {
+		r.hooks.End()
+	}
+	if p.of == 0 && p.total.last > begin {
+		end = p.total.last // that the work was done is seen a little later
+	}
+	res := r.result
+	res.Seconds = (end - begin).Seconds()
+	res.Messages, res.BodyBytes = p.total.messages, p.total.bytes
+	if p.total.latency.Count() > 0 {
+		res.Latency = p.total.latency
+	}
+	if p.total.failed > 0 {
+		if res.Errors == nil {
+			res.Errors = make(map[string]int64)
+		}
+		for name, n := range p.total.errors {
+			res.Errors[name] += n
+		}
+	}
+	return nil
+}
+
+// watch lets a phase run that is not measured: for a time, or, with 0, until ended says so.
+func (r *runner) watch(ctx context.Context, name string, recs recorders, of time.Duration, ended func() bool) (*counts, error) {
+	p := phase{r: r, name: name, window: window{recs: recs, ended: ended}, of: of, begin: wire.Clock()}
+	err := p.run(ctx)
+	return p.total, err
+}
+
+// phase is a stretch of a run.
+type phase struct {
+	r       *runner
+	name    string
+	window  window
+	of      time.Duration // 0: until it is done
+	begin   time.Duration
+	sampled bool // into the result
+
+	total, second *counts
+	sampleFrom    time.Duration
+}
+
+// run goes through the phase, second by second.
+func (p *phase) run(ctx context.Context) error {
+	p.total, p.second = newCounts(), newCounts()
+	p.sampleFrom = p.begin
+	lastSeen, lastAt := int64(0), p.begin
+	for {
+		next := p.sampleFrom + sampleEvery
+		if p.of > 0 {
+			next = min(next, p.begin+p.of)
+		}
+		over := p.until(ctx, next)
+		now := wire.Clock()
+		if err := p.sample(now); err != nil {
+			return err
+		}
+		if over || p.of > 0 && now >= p.begin+p.of {
+			return nil
+		}
+		if p.total.messages != lastSeen {
+			lastSeen, lastAt = p.total.messages, now
+		}
+		if p.of == 0 && p.window.count == 0 && now-lastAt > stuckWait {
+			return &stuckError{p.name, p.total.messages, maps.Clone(p.total.errors)}
+		}
+	}
+}
+
+// until waits until the clock shows next; true says that the phase is over before.
+func (p *phase) until(ctx context.Context, next time.Duration) bool {
+	for {
+		if p.isDone() {
+			return true
+		}
+		wait := next - wire.Clock()
+		if wait <= 0 {
+			return false
+		}
+		if p.window.ended != nil || p.window.count > 0 {
+			wait = min(wait, donePoll)
+		}
+		if !sleep(ctx, wait) {
+			return true
+		}
+	}
+}
+
+func (p *phase) isDone() bool {
+	if p.window.ended != nil && p.window.ended() {
+		return true
+	}
+	if p.window.count == 0 {
+		return false
+	}
+	p.window.recs.collect(p.second)
+	return p.total.messages+p.second.messages >= p.window.count
+}
+
+// sample ends a second.
+func (p *phase) sample(now time.Duration) error {
+	p.window.recs.collect(p.second)
+	p.window.failures.collect(p.second)
+	seconds := (now - p.sampleFrom).Seconds()
+	p.total.add(p.second)
+	if p.sampled && seconds > 0 {
+		p.r.result.Samples = append(p.r.result.Samples,
+			result.NewSample((now-p.begin).Seconds(), seconds, p.second.messages, p.second.failed, p.second.latency))
+		if p.r.hooks.Meter != nil {
+			if err := p.r.hooks.Meter.Sample(); err != nil {
+				return err
+			}
+		}
+	}
+	if p.r.hooks.Progress != nil {
+		progress := Progress{Phase: p.name, Elapsed: now - p.begin, Of: p.of, Messages: p.total.messages, Errors: p.total.failed}
+		if seconds > 0 {
+			progress.Rate = float64(p.second.messages) / seconds
+		}
+		if p.second.latency.Count() > 0 {
+			progress.Latency = p.second.latency
+		}
+		p.r.hooks.Progress(progress)
+	}
+	p.second.reset()
+	p.sampleFrom = now
+	return nil
+}
+
+// stuckError ends a run that waits for something that does not come.
+type stuckError struct {
+	phase    string
+	messages int64
+	errors   map[string]int64
+}
+
+func (e *stuckError) Error() string {
+	return fmt.Sprintf("%s: nothing came for %v, after %d messages; failures so far: %v", e.phase, stuckWait, e.messages, e.errors)
+}

@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package load
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"loopmq/bench/wire"
+	"loopmq/reactor/remoting"
+)
+
+const (
+	// onewayWrite is how much a one-way producer gathers for a write.
+	onewayWrite = 64 << 10
+	// accountMax bounds the messages of a run that is verified: each takes four bytes and a bit of this process's memory.
+	accountMax = 200_000_000
+)
+
+// producers are all producers of a run.
+type producers struct {
+	links
+	cfg      *Config
+	run      uint32
+	filler   filler
+	sizes    *Sizes
+	recs     recorders
+	all      []*producer
+	byMaster [][]*producer
+	account  *account // nil: not verified
+	limited  bool
+	budget   atomic.Int64 // messages that may still be sent, when limited
+	stopping atomic.Bool
+	pacing   sync.WaitGroup
+}
+
+func newProducers(cfg *Config, masters []*master, run uint32) (*producers, error) {
+	sizes, err := ParseSizes(cfg.Body)
+	if err != nil {
+		return nil, err
+	}
+	ps := &producers{cfg: cfg, run: run, sizes: sizes, filler: newFiller(sizes.Max())}
+	ps.recs = newRecorders(len(masters) * cfg.Connections)
+	if cfg.Verify {
+		ps.account = newAccount(run, ps.filler, masters)
+	}
+	ps.limited = cfg.Count > 0 || cfg.Verify
+	ps.budget.Store(accountMax)
+	if cfg.Count > 0 {
+		ps.budget.Store(cfg.Count)
+	}
+	for _, m := range masters {
+		t, err := ps.newTemplates(m)
+		if err != nil {
+			return nil, err
+		}
+		var here []*producer
+		for i := range cfg.Connections {
+			here = append(here, ps.newProducer(m, t, i))
+		}
+		ps.byMaster = append(ps.byMaster, here)
+	}
+	return ps, nil
+}
+
+// templates are the requests to each queue of a master, shared by the connections to it.
+type templates struct {
+	single []*wire.SendTemplate
+	batch  []*wire.BatchTemplate
+}
+
+func (ps *producers) newTemplates(m *master) (*templates, error) {
+	form, err := ps.cfg.serialize()
+	if err != nil {
+		return nil, err
+	}
+	t := new(templates)
+	for _, q := range m.queues {
+		o := wire.SendOptions{
+			Group: "loopmq_bench", Topic: q.topic, BrokerName: m.name, QueueID: q.id, Serialize: form, Oneway: ps.cfg.Mode == ModeOneway,
+		}
+		if !ps.cfg.Plain {
+			o.UniqueKey = uint64(ps.run)<<32 | 1
+		}
+		if ps.cfg.Mode == ModeBatch {
+			t.batch = append(t.batch, wire.NewBatchTemplate(o))
+		} else {
+			t.single = append(t.single, wire.NewSendTemplate(o))
+		}
+	}
+	return t, nil
+}
+
+// producer sends on one connection.
+type producer struct {
+	link
+	ps        *producers
+	id        uint32
+	queues    []*queue
+	templates *templates
+	rand      *rand.Rand
+	slots     []slot
+
+	state    sync.Mutex // guards the rest; nothing blocks under it, and it is taken before the connection's own
+	live     *wire.Conn // nil while there is none
+	free     []*slot
+	requests int64 // sent; the number of the next one
+	counted  round
+	ledger   *ledger // nil: not verified
+}
+
+// slot is a place for one request in flight.
+type slot struct {
+	call    wire.Call
+	p       *producer
+	request wire.Request
+	single  wire.SendRequest
+	batch   wire.BatchRequest
+	stamps  []byte
+	due     time.Duration
+	number  int64 // of the request
+	bytes   int
+}
+
+func (ps *producers) newProducer(m *master, t *templates, connection int) *producer {
+	id := len(ps.all)
+	p := &producer{
+		ps: ps, id: uint32(id), queues: m.queues, templates: t, rand: rand.New(rand.NewPCG(uint64(id), uint64(ps.run))),
+	}
+	window := ps.cfg.inFlight(connection)
+	p.link = link{addr: m.addr, window: window, timeout: time.Duration(ps.cfg.Timeout), user: p, rec: ps.recs.of(id)}
+	if ps.account != nil {
+		p.ledger = ps.account.newLedger(p)
+	}
+	perRequest := ps.cfg.perRequest()
+	p.slots = make([]slot, window)
+	p.counted.latencies = make([]time.Duration, 0, window)
+	for i := range p.slots {
+		s := &p.slots[i]
+		s.p, s.stamps = p, make([]byte, stampSize*perRequest)
+		s.call.Done = s.done
+		s.request = &s.single
+		if ps.cfg.Mode == ModeBatch {
+			s.request, s.batch.Messages = &s.batch, make([]wire.Message, perRequest)
+		}
+		p.free = append(p.free, s)
+	}
+	ps.all = append(ps.all, p)
+	ps.links.all = append(ps.links.all, &p.link)
+	return p
+}
+
+// start connects and begins to send.
+func (ps *producers) start(ctx context.Context) error {
+	if err := ps.links.open(ctx); err != nil {
+		return err
+	}
+	start := wire.Clock()
+	switch {
+	case ps.cfg.Rate > 0:
+		for _, here := range ps.byMaster {
+			pc := newPacer(here, ps.cfg.Rate/float64(len(ps.byMaster))/float64(ps.cfg.perRequest()), start)
+			ps.pacing.Go(pc.run)
+		}
+	case ps.cfg.Mode == ModeOneway:
+		for _, p := range ps.all {
+			ps.pacing.Go(p.pour)
+		}
+	}
+	return nil
+}
+
+// closed says that each answer makes room for the next request.
+func (ps *producers) closed() bool { return ps.cfg.Rate == 0 && ps.cfg.Mode != ModeOneway }
+
+// take takes a request's messages from the budget.
+func (ps *producers) take() bool {
+	if !ps.limited {
+		return true
+	}
+	n := int64(ps.cfg.perRequest())
+	if ps.budget.Add(-n) >= 0 {
+		return true
+	}
+	ps.budget.Add(n)
+	return false
+}
+
+// spent says that all messages of the budget were sent and answered.
+func (ps *producers) spent() bool {
+	return ps.limited && ps.budget.Load() < int64(ps.cfg.perRequest()) && ps.idle()
+}
+
+// idle says that nothing is in flight.
+func (ps *producers) idle() bool {
+	for _, p := range ps.all {
+		p.state.Lock()
+		idle := len(p.free) == len(p.slots)
+		conn := p.live
+		p.state.Unlock()
+		if !idle || ps.cfg.Mode == ModeOneway && conn != nil && conn.Buffered() > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// stop sends nothing more, waits for the answers under way, and closes the connections.
+func (ps *producers) stop() {
+	ps.stopping.Store(true)
+	ps.pacing.Wait()
+	for end := time.Now().Add(time.Duration(ps.cfg.Timeout) + time.Second); !ps.idle() && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	ps.links.close()
+}
+
+func (p *producer) attached(conn *wire.Conn) {
+	p.state.Lock()
+	p.live = conn
+	if p.ps.closed() {
+		now := wire.Clock()
+		for len(p.free) > 0 && p.issueLocked(now, now) {
+		}
+	}
+	p.state.Unlock()
+	conn.Flush()
+}
+
+func (p *producer) lost() {
+	p.state.Lock()
+	p.live = nil
+	p.state.Unlock()
+}
+
+// issueLocked sends the next request, whose latency counts from due. False says that it could not be sent: no connection, no
+// room, or the run sends no more.
+func (p *producer) issueLocked(due, now time.Duration) bool {
+	n := len(p.free)
+	if n == 0 || p.live == nil || p.ps.stopping.Load() || !p.ps.take() {
+		return false
+	}
+	s := p.free[n-1]
+	s.prepare(due, now)
+	if p.ps.cfg.Mode == ModeOneway {
+		return p.onewayLocked(s)
+	}
+	if p.live.Send(&s.call, s.request, now) != nil {
+		p.ps.budget.Add(int64(p.ps.cfg.perRequest())) // the connection ends; its successor will
+		return false
+	}
+	p.free = p.free[:n-1]
+	p.requests++
+	if p.ledger != nil {
+		p.ledger.sent(p.requests)
+	}
+	return true
+}
+
+// onewayLocked sends a request that has no answer; it counts when it is written.
+func (p *producer) onewayLocked(s *slot) bool {
+	if p.live.SendOneway(s.request) != nil {
+		p.ps.budget.Add(1)
+		return false
+	}
+	p.requests++
+	if p.ledger != nil {
+		p.ledger.sent(p.requests)
+		p.ledger.answered(s.number)
+	}
+	p.counted.messages++
+	p.counted.bytes += int64(s.bytes)
+	return true
+}
+
+// pour sends one-way as fast as the peer takes it.
+func (p *producer) pour() {
+	for !p.ps.stopping.Load() {
+		p.state.Lock()
+		conn := p.live
+		now := wire.Clock()
+		sent := conn != nil
+		for sent && conn.Buffered() < onewayWrite {
+			sent = p.issueLocked(now, now)
+		}
+		p.state.Unlock()
+		p.flush(conn)
+		if !sent {
+			time.Sleep(retryWait)
+		}
+	}
+}
+
+// flush writes, and counts what has no answer.
+func (p *producer) flush(conn *wire.Conn) {
+	if conn == nil {
+		return
+	}
+	conn.Flush()
+	if p.ps.cfg.Mode != ModeOneway {
+		return
+	}
+	p.state.Lock()
+	p.rec.add(&p.counted, 1, wire.Clock())
+	p.state.Unlock()
+}
+
+// prepare fills a slot's request in with the producer's next messages.
+func (s *slot) prepare(due, now time.Duration) {
+	p := s.p
+	s.number, s.due, s.bytes = p.requests, due, 0
+	at := p.queueOf(s.number)
+	if p.ps.cfg.Mode != ModeBatch {
+		s.single.Template = p.templates.single[at]
+		s.fill(&s.single.Message, 0, now)
+		return
+	}
+	s.batch.Template = p.templates.batch[at]
+	for i := range s.batch.Messages {
+		s.fill(&s.batch.Messages[i], i, now)
+	}
+}
+
+// queueOf is where a request goes: around all queues, each producer from another one on.
+func (p *producer) queueOf(number int64) int {
+	return int((uint64(number) + uint64(p.id)) % uint64(len(p.queues)))
+}
+
+// fill makes message i of a request.
+func (s *slot) fill(m *wire.Message, i int, now time.Duration) {
+	p := s.p
+	perRequest := int64(p.ps.cfg.perRequest())
+	size := p.ps.sizes.Next(p.rand)
+	s.bytes += size
+	sequence := s.number*perRequest + int64(i)
+	m.Born = wire.WallClock(now) / int64(time.Millisecond)
+	m.Key = uint64(p.id)<<40 | uint64(sequence)
+	if size < stampSize {
+		m.Head, m.Tail = nil, p.ps.filler.piece(p.id, sequence, size)
+		return
+	}
+	st := stamp{run: p.ps.run, producer: p.id, sequence: sequence, due: wire.WallClock(s.due)}
+	if p.ledger != nil {
+		st.open = p.ledger.open(s.number)
+	}
+	m.Head = s.stamps[i*stampSize : (i+1)*stampSize]
+	st.put(m.Head)
+	m.Tail = p.ps.filler.piece(p.id, sequence, size-stampSize)
+}
+
+// done takes an answer, on the connection's reader, or a failure.
+func (s *slot) done(_ *wire.Call, answer *remoting.Command, err error) {
+	p := s.p
+	ps := p.ps
+	p.state.Lock()
+	conn := p.live
+	good := false
+	switch {
+	case err != nil:
+		p.rec.fail(failureName(err), int64(ps.cfg.perRequest()))
+	case answer.Code != remoting.Success:
+		p.rec.fail(remoting.ResponseName(answer.Code), int64(ps.cfg.perRequest()))
+	default:
+		good = p.acknowledgedLocked(s, answer)
+	}
+	if p.ledger != nil {
+		p.ledger.answered(s.number)
+	}
+	p.free = append(p.free, s)
+	switch {
+	case !ps.closed():
+		// the pacer finds the room
+	case good:
+		at := conn.ReadAt()
+		p.issueLocked(at, at)
+	case !ps.stopping.Load():
+		time.AfterFunc(retryWait, p.retry)
+	}
+	p.state.Unlock()
+	if ps.cfg.Mode == ModeSync && good && ps.closed() {
+		conn.Flush()
+	}
+}
+
+// acknowledgedLocked counts a good answer; false says that it is none.
+func (p *producer) acknowledgedLocked(s *slot, answer *remoting.Command) bool {
+	if p.ledger != nil {
+		offset, err := answer.Ext.Int64("queueOffset", -1)
+		queueID, errQueue := answer.Ext.Int32("queueId", -1)
+		if err != nil || errQueue != nil || offset < 0 {
+			p.rec.fail(errBadAnswer, int64(p.ps.cfg.perRequest()))
+			return false
+		}
+		p.ledger.acknowledged(s.number, int(queueID), offset)
+	}
+	p.counted.latencies = append(p.counted.latencies, p.live.ReadAt()-s.due)
+	p.counted.messages += int64(p.ps.cfg.perRequest())
+	p.counted.bytes += int64(s.bytes)
+	return true
+}
+
+// round runs on the connection's reader when the answers of a read have been seen.
+func (p *producer) round(conn *wire.Conn) {
+	p.state.Lock()
+	if !p.counted.empty() {
+		p.rec.add(&p.counted, int64(p.ps.cfg.perRequest()), conn.ReadAt())
+	}
+	p.state.Unlock()
+	conn.Flush()
+}
+
+// retry goes on after a failure, with as many requests as there is room for.
+func (p *producer) retry() {
+	p.state.Lock()
+	now := wire.Clock()
+	for len(p.free) > 0 && p.issueLocked(now, now) {
+	}
+	conn := p.live
+	p.state.Unlock()
+	if conn != nil {
+		conn.Flush()
+	}
+}

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"time"
+
+	"loopmq/bench/result"
+	"loopmq/bench/wire"
+)
+
+// Meter reads what processes use during the measured window; proc.Meter is one.
+type Meter interface {
+	Begin() error
+	Sample() error
+	End(*result.Result) error
+}
+
+// Hooks are what a run tells; each may be nil.
+type Hooks struct {
+	Progress func(Progress)
+	Meter    Meter
+	Begin    func() // the window begins
+	End      func() // and has ended
+}
+
+// Progress is how a run goes, once a second.
+type Progress struct {
+	Phase    string // fill, warm-up, measure, read back
+	Elapsed  time.Duration
+	Of       time.Duration // 0: until it is done
+	Messages int64         // of the phase, so far
+	Rate     float64       // of the last second
+	Errors   int64
+	Latency  *result.Histogram // of the last second; nil: none
+}
+
+// sampleEvery is the length of a sample.
+const sampleEvery = time.Second
+
+// ErrWrong is what the error of a verified run wraps when an acknowledged message is lost, doubled, reordered or changed.
+var ErrWrong = errors.New("not every acknowledged message is where it belongs")
+
+// runner is one run.
+type runner struct {
+	cfg     Config
+	hooks   Hooks
+	id      uint32
+	masters []*master
+	result  *result.Result
+}
+
+// Run does what cfg says. When ctx ends early, the result is about what was done until then, and there is no error.
+func Run(ctx context.Context, cfg Config, hooks Hooks) (*result.Result, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	r := &runner{cfg: cfg, hooks: hooks, id: rand.Uint32()}
+	r.result = &result.Result{Settings: cfg.Settings, Label: cfg.Workload}
+	var err error
+	if r.masters, err = cfg.findMasters(ctx, cfg.Workload != Consume); err != nil {
+		return nil, err
+	}
+	switch cfg.Workload {
+	case Produce:
+		err = r.produce(ctx)
+	case Consume:
+		err = r.consume(ctx)
+	case Drain:
+		err = r.drain(ctx)
+	case Latency:
+		err = r.latency(ctx)
+	}
+	if err != nil && !errors.Is(err, ErrWrong) {
+		return nil, err
+	}
+	r.result.Derive()
+	return r.result, err
+}
+
+// produce sends, and reads back when that is asked for.
+func (r *runner) produce(ctx context.Context) error {
+	ps, err := r.producers(ctx)
+	if err != nil {
+		return err
+	}
+	if err := ps.start(ctx); err != nil {
+		return noBroker(err)
+	}
+	err = r.measure(ctx, window{recs: ps.recs, ended: ps.spent})
+	ps.stop()
+	if err != nil {
+		return err
+	}
+	r.leftOver(ps.recs)
+	return r.verify(ctx, ps)
+}
+
+// producers prepares producers; a verified run remembers where the queues ended before.
+func (r *runner) producers(ctx context.Context) (*producers, error) {
+	if err := r.ends(ctx, func(q *queue, offset int64) { q.begin = offset }); err != nil {
+		return nil, err
+	}
+	return newProducers(&r.cfg, r.masters, r.id)
+}
+
+// ends asks for the end of each queue, if anything of this run is going to be read.
+func (r *runner) ends(ctx context.Context, set func(*queue, int64)) error {
+	if r.cfg.Workload == Produce && !r.cfg.Verify {
+		return nil
+	}
+	return forQueues(ctx, r.masters, func(ctx context.Context, conn *wire.Conn, q *queue) error {
+		offset, err := wire.MaxOffset(ctx, conn, q.topic, q.id)
+		set(q, offset)
+		return err
+	})
+}
+
+func noBroker(err error) error { return fmt.Errorf("connect to the broker: %w", err) }
+
+// leftOver adds the failures that came after the window: of requests that it saw the beginning of.
+func (r *runner) leftOver(recs recorders) {
+	c := newCounts()
+	recs.collect(c)
+	for name, n := range c.errors {
+		if r.result.Errors == nil {
+			r.result.Errors = make(map[string]int64)
+		}
+		r.result.Errors[name] += n
+	}
+}
+
+// consume reads what comes, or what is there.
+func (r *runner) consume(ctx context.Context) error {
+	err := forQueues(ctx, r.masters, func(ctx context.Context, conn *wire.Conn, q *queue) (err error) {
+		if r.cfg.From == FromFirst {
+			q.begin, err = wire.MinOffset(ctx, conn, q.topic, q.id)
+		} else {
+			q.begin, err = wire.MaxOffset(ctx, conn, q.topic, q.id)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	cs, err := newConsumers(&r.cfg, r.masters, consumerOptions{
+		group: r.groupName(), groups: r.cfg.Groups, hold: time.Duration(r.cfg.Hold), commit: true, fromDue: true,
+		from: func(q *queue) int64 { return q.begin },
+	})
+	if err != nil {
+		return err
+	}
+	if err := cs.start(ctx); err != nil {
+		return noBroker(err)
+	}
+	err = r.measure(ctx, window{recs: cs.recs, count: r.cfg.Count})
+	cs.stop()
+	return err
+}
+
+func (r *runner) groupName() string { return fmt.Sprintf("loopmq_bench_%08x", r.id) }
+
+// drain fills, and reads as fast as it can.
+func (r *runner) drain(ctx context.Context) error {
+	ps, err := r.fill(ctx)
+	if err != nil {
+		return err
+	}
+	var saw func(*queue, *wire.Record, time.Duration)
+	if ps.account != nil && r.cfg.Groups == 1 {
+		saw = func(q *queue, m *wire.Record, _ time.Duration) { ps.account.saw(q, m) }
+	}
+	cs, err := newConsumers(&r.cfg, r.masters, consumerOptions{
+		group: r.groupName(), groups: r.cfg.Groups, hold: time.Duration(r.cfg.Hold), commit: true, saw: saw,
+		from:  func(q *queue) int64 { return q.begin },
+		until: func(q *queue) int64 { return q.end },
+	})
+	if err != nil {
+		return err
+	}
+	r.cfg.Warmup, r.cfg.Duration = 0, 0
+	if err := cs.start(ctx); err != nil {
+		return noBroker(err)
+	}
+	err = r.measure(ctx, window{recs: cs.recs, ended: cs.caughtUp})
+	cs.stop()
+	switch {
+	case err != nil:
+		return err
+	case saw != nil && cs.caughtUp():
+		return r.settle(ps.account)
+	}
+	return r.verify(ctx, ps)
+}
+
+// fill sends the backlog of a drain, and waits until it can be read.
+func (r *runner) fill(ctx context.Context) (*producers, error) {
+	ps, err := r.producers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := ps.start(ctx); err != nil {
+		return nil, noBroker(err)
+	}
+	sum, err := r.watch(ctx, "fill", ps.recs, 0, ps.spent)
+	ps.stop()
+	if err != nil {
+		return nil, err
+	}
+	ps.recs.collect(sum)
+	if sum.failed > 0 {
+		r.result.Errors = maps.Clone(sum.errors)
+	}
+	if ps.cfg.Mode == ModeOneway {
+		sum.messages = 0 // nobody knows how many came
+	}
+	return ps, r.readable(ctx, sum.messages)
+}
+
+const (
+	// readableWait bounds the wait for the queues to show what the log has.
+	readableWait = time.Minute
+	readablePoll = 20 * time.Millisecond
+)
+
+// readable waits until the queues have as many messages as were acknowledged, and do not grow any more.
+func (r *runner) readable(ctx context.Context, acknowledged int64) error {
+	before := int64(-1)
+	for end := time.Now().Add(readableWait); ; {
+		if err := r.ends(ctx, func(q *queue, offset int64) { q.end = offset }); err != nil {
+			return err
+		}
+		there := int64(0)
+		for _, m := range r.masters {
+			for _, q := range m.queues {
+				there += q.end - q.begin
+			}
+		}
+		if there >= acknowledged && there == before || time.Now().After(end) {
+			return nil // what is not there by now is going to be missed by who reads it
+		}
+		before = there
+		if !sleep(ctx, readablePoll) {
+			return ctx.Err()
+		}
+	}
+}
+
+// latency sends at a fixed rate and measures until consumers have what was sent.
+func (r *runner) latency(ctx context.Context) error {
+	ps, err := r.producers(ctx)
+	if err != nil {
+		return err
+	}
+	cs, err := newConsumers(&r.cfg, r.masters, consumerOptions{
+		group: r.groupName(), groups: r.cfg.Groups, hold: time.Duration(r.cfg.Hold), commit: true, fromDue: true,
+		from: func(q *queue) int64 { return q.begin },
+	})
+	if err != nil {
+		return err
+	}
+	if err := cs.start(ctx); err != nil {
+		return noBroker(err)
+	}
+	defer cs.stop()
+	if err := ps.start(ctx); err != nil {
+		return noBroker(err)
+	}
+	// The producers' failures count, their latency does not: a message ends when it is consumed.
+	err = r.measure(ctx, window{recs: cs.recs, failures: ps.recs, ended: func() bool { return false }, count: r.cfg.Count * int64(r.cfg.Groups)})
+	ps.stop()
+	if err != nil {
+		return err
+	}
+	r.leftOver(ps.recs)
+	return r.verify(ctx, ps)
+}
+
+// verify reads everything back that a verified run has sent.
+func (r *runner) verify(ctx context.Context, ps *producers) error {
+	if ps.account == nil || ctx.Err() != nil {
+		return nil
+	}
+	acknowledged := int64(0)
+	for _, l := range ps.account.ledgers {
+		acknowledged += l.acked
+	}
+	if err := r.readable(ctx, acknowledged); err != nil {
+		return err
+	}
+	cfg := r.cfg
+	cfg.PullBatch, cfg.Groups = max(cfg.PullBatch, verifyPullBatch), 1
+	cs, err := newConsumers(&cfg, r.masters, consumerOptions{
+		group: r.groupName() + "_verify", groups: 1,
+		from:  func(q *queue) int64 { return q.begin },
+		until: func(q *queue) int64 { return q.end },
+		saw:   func(q *queue, m *wire.Record, _ time.Duration) { ps.account.saw(q, m) },
+	})
+	if err != nil {
+		return err
+	}
+	if err := cs.start(ctx); err != nil {
+		return noBroker(err)
+	}
+	_, err = r.watch(ctx, "read back", cs.recs, 0, cs.caughtUp)
+	cs.stop()
+	if err != nil {
+		return err
+	}
+	if !cs.caughtUp() {
+		return nil // interrupted
+	}
+	return r.settle(ps.account)
+}
+
+const verifyPullBatch = 32
+
+// settle puts the account into the result; an error tells what is wrong.
+func (r *runner) settle(a *account) error {
+	total, wrong := a.close()
+	r.result.Accounted = &total
+	if len(wrong) == 0 {
+		return nil
+	}
+	errs := []error{ErrWrong}
+	for _, text := range wrong {
+		errs = append(errs, errors.New(text))
+	}
+	return errors.Join(errs...)
+}
