@@ -141,7 +141,7 @@ func (ps *producers) newProducer(m *master, t *templates, connection int) *produ
 	for i := range p.slots {
 		s := &p.slots[i]
 		s.p, s.stamps = p, make([]byte, stampSize*perRequest)
-		s.call.Done = s.done
+		s.call.Done, s.call.HeadOnly = s.done, ps.account == nil
 		s.request = &s.single
 		if ps.cfg.Mode == ModeBatch {
 			s.request, s.batch.Messages = &s.batch, make([]wire.Message, perRequest)

@@ -52,6 +52,8 @@ type Request interface {
 type Call struct {
 	// Done gets the answer, which is valid until Done returns, or an error.
 	Done func(call *Call, answer *remoting.Command, err error)
+	// HeadOnly says that of an answer with SUCCESS no more is looked at than that: it comes without fields and body.
+	HeadOnly bool
 
 	deadline time.Duration
 	opaque   int32
@@ -310,25 +312,49 @@ func (c *Conn) handOut(b []byte, answer *remoting.Command) (used, need int, err 
 		if err != nil || need == 0 || need > len(b)-used {
 			return used, need, err
 		}
-		if err := remoting.Decode(b[used:used+need:used+need], answer); err != nil {
+		if err := c.answered(b[used:used+need:used+need], answer); err != nil {
 			return used, 0, err
 		}
 		used += need
-		c.answered(answer)
 	}
 }
 
-func (c *Conn) answered(answer *remoting.Command) {
-	slot := answer.Opaque & slotMask
-	c.mu.Lock()
-	if !answer.IsResponse() || int(slot) >= len(c.calls) || c.calls[slot] == nil || c.calls[slot].opaque != answer.Opaque {
-		c.mu.Unlock()
-		c.strays.Add(1)
-		return
+// answered hands one frame to the call that waits for it.
+func (c *Conn) answered(frame []byte, answer *remoting.Command) error {
+	h, plain := readHead(frame)
+	if !plain {
+		if err := remoting.Decode(frame, answer); err != nil {
+			return err
+		}
+		h = head{answer.Code, answer.Opaque, answer.Flag}
 	}
-	call := c.takeLocked(uint16(slot))
-	c.mu.Unlock()
+	call := c.take(h)
+	if call == nil {
+		c.strays.Add(1)
+		return nil
+	}
+	if plain {
+		if call.HeadOnly && h.code == remoting.Success {
+			answer.Reset()
+			answer.Code, answer.Opaque, answer.Flag = h.code, h.opaque, h.flag
+		} else if err := remoting.Decode(frame, answer); err != nil {
+			call.Done(call, nil, err)
+			return err
+		}
+	}
 	call.Done(call, answer, nil)
+	return nil
+}
+
+// take takes the call that an answer belongs to out of its slot; nil: none waits for it.
+func (c *Conn) take(h head) *Call {
+	slot := h.opaque & slotMask
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h.flag&remoting.FlagResponse == 0 || int(slot) >= len(c.calls) || c.calls[slot] == nil || c.calls[slot].opaque != h.opaque {
+		return nil
+	}
+	return c.takeLocked(uint16(slot))
 }
 
 // makeRoom moves what is left of buffer to its start, and into another buffer when the next frame needs a larger one or
