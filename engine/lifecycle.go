@@ -164,7 +164,12 @@ func (b *BrokerController) Shutdown(timeout time.Duration) error {
 		began := time.Now()
 		b.life.stopErr = b.shutdown(began.Add(timeout))
 		b.life.finish(nil)
-		b.logger.Info("the broker has stopped", "took", time.Since(began).Round(time.Millisecond), "err", b.life.stopErr)
+		took := time.Since(began).Round(time.Millisecond)
+		if err := b.life.stopErr; err != nil {
+			b.logger.Error("the broker has stopped, not in order", "took", took, "err", err)
+			return
+		}
+		b.logger.Info("the broker has stopped", "took", took)
 	})
 	return b.life.stopErr
 }

@@ -317,7 +317,7 @@ func (c *Config) Validate() error {
 	atLeast("destroyMapedFileIntervalForcibly", c.DestroyMapedFileIntervalForcibly, 1)
 	atLeast("redeleteHangedFileInterval", c.RedeleteHangedFileInterval, 1)
 
-	between("populateWindow", c.PopulateWindow, commitLogFileSizeMin, fileSizeMax)
+	between("populateWindow", c.PopulateWindow, min(commitLogFileSizeMin, c.MappedFileSizeCommitLog), fileSizeMax)
 	atLeast("maxWaitingPuts", int64(c.MaxWaitingPuts), 1)
 	if len(c.DelayLevels.Millis) == 0 {
 		reject("messageDelayLevel", strconv.Quote(c.DelayLevels.Text), `times like "1s 5m 2h 1d" separated by blanks`)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -54,12 +55,12 @@ func newBrokerCommand(log *logFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "broker",
 		Short: "Run a broker, as RocketMQ's mqbroker",
-		Long: `Run a broker until SIGTERM or SIGINT, which stop it in order; a second one ends it at once.
+		Long: `Run a broker until SIGTERM or SIGINT, which stop it in order; a later one ends it at once.
 
 The configuration is RocketMQ's: a properties file with the keys of broker.conf, in the spellings of 4.9 and 5.x.
 A key that has no effect here is named once; an unknown key is a warning, or an error with --strict; a wrong value is
 an error. -p prints the configuration in force, which -c reads back.`,
-		Example: `  loopmq broker -c conf/broker.conf -n 10.0.0.1:9876;10.0.0.2:9876
+		Example: `  loopmq broker -c conf/broker.conf -n '10.0.0.1:9876;10.0.0.2:9876'
   loopmq broker -c conf/broker.conf -p
   NAMESRV_ADDR=10.0.0.1:9876 loopmq broker`,
 		Args: cobra.NoArgs,
@@ -75,6 +76,9 @@ an error. -p prints the configuration in force, which -c reads back.`,
 				return err
 			}
 			if names != "" {
+				if strings.Trim(names, "; ") == "" {
+					return fmt.Errorf("-n %q: want host:port;host:port", names)
+				}
 				cfg.NamesrvAddr = names
 				if err := cfg.Validate(); err != nil {
 					return err

@@ -78,7 +78,7 @@ over all of that.`,
 			ctx, stop := signals(logger)
 			defer stop()
 			if err := os.MkdirAll(dir, 0o755); err != nil {
-				return err
+				return fmt.Errorf("directory of the store: %w", err)
 			}
 			server, err := startNamesrv(names, logger)
 			if err != nil {

@@ -21,7 +21,11 @@ import (
 // stopTimeout bounds an ordered stop: answers under way, the last flush.
 const stopTimeout = 20 * time.Second
 
-// signals returns a context that the first SIGINT or SIGTERM ends. The second ends the process at once, for whoever
+// sameStop is how long after the first signal another one is the same wish: timeout(1) sends two, and a shell, make and
+// service managers send one to the whole group and one to its leader.
+const sameStop = 500 * time.Millisecond
+
+// signals returns a context that the first SIGINT or SIGTERM ends. A later one ends the process at once, for whoever
 // cannot wait for an ordered stop: to the store that is a crash, from which it recovers.
 func signals(logger *slog.Logger) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -31,7 +35,9 @@ func signals(logger *slog.Logger) (context.Context, context.CancelFunc) {
 		s := <-caught
 		logger.Info("stopping", "signal", s.String())
 		cancel()
-		s = <-caught
+		for first := time.Now(); time.Since(first) < sameStop; {
+			s = <-caught
+		}
 		logger.Warn("stopping at once", "signal", s.String())
 		os.Exit(1)
 	}()
