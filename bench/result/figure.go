@@ -10,29 +10,47 @@ import (
 
 // Figure is one number that runs are compared by.
 type Figure struct {
-	Name   string // with its unit
-	Of     func(*Result) (float64, bool)
-	format func(float64) string
+	Name    string // with its unit
+	Of      func(*Result) (float64, bool)
+	format  func(float64) string
+	context bool // it tells how far the others can be believed: a ratio says nothing
 }
 
 // Figures in the order of a table's columns.
 var Figures = []Figure{
-	{"msg/s", func(r *Result) (float64, bool) { return r.MessageRate, r.Messages > 0 }, formatCount},
-	{"MB/s", func(r *Result) (float64, bool) {
+	{Name: "msg/s", Of: func(r *Result) (float64, bool) { return r.MessageRate, r.Messages > 0 }, format: formatCount},
+	{Name: "MB/s", Of: func(r *Result) (float64, bool) {
 		return float64(r.BodyBytes) / 1e6 / r.Seconds, r.BodyBytes > 0 && r.Seconds > 0
-	}, formatFine},
-	{"CPU s/M", func(r *Result) (float64, bool) { return perMillionCPU(r, 0) }, formatFine},
-	{"slave CPU s/M", func(r *Result) (float64, bool) { return perMillionCPU(r, 1) }, formatFine},
-	{"p50 ms", func(r *Result) (float64, bool) { return percentile(r, 50) }, formatFine},
-	{"p99 ms", func(r *Result) (float64, bool) { return percentile(r, 99) }, formatFine},
-	{"p99.9 ms", func(r *Result) (float64, bool) { return percentile(r, 99.9) }, formatFine},
-	{"took s", func(r *Result) (float64, bool) { return r.TookSeconds, r.TookSeconds > 0 }, formatFine},
-	{"log MB/s", func(r *Result) (float64, bool) {
-		return float64(r.LogBytes) / 1e6 / r.TookSeconds, r.LogBytes > 0 && r.TookSeconds > 0
-	}, formatFine},
-	{"anon MB", func(r *Result) (float64, bool) { return idleFigure(r, float64(server(r).RSSAnon)/1e6) }, formatFine},
-	{"threads", func(r *Result) (float64, bool) { return idleFigure(r, float64(server(r).Threads)) }, formatCount},
-	{"idle CPU %", func(r *Result) (float64, bool) { return idleFigure(r, 100*server(r).CPUSeconds/r.Seconds) }, formatFine},
+	}, format: formatFine},
+	{Name: "CPU s/M", Of: func(r *Result) (float64, bool) { return perMillionCPU(r, 0) }, format: formatFine},
+	{Name: "slave CPU s/M", Of: func(r *Result) (float64, bool) { return perMillionCPU(r, 1) }, format: formatFine},
+	{Name: "p50 ms", Of: func(r *Result) (float64, bool) { return percentile(r, 50) }, format: formatFine},
+	{Name: "p99 ms", Of: func(r *Result) (float64, bool) { return percentile(r, 99) }, format: formatFine},
+	{Name: "p99.9 ms", Of: func(r *Result) (float64, bool) { return percentile(r, 99.9) }, format: formatFine},
+	{Name: "took s", Of: func(r *Result) (float64, bool) { return r.TookSeconds, r.TookSeconds > 0 }, format: formatFine},
+	{Name: "log MB/s", Of: func(r *Result) (float64, bool) {
+		return float64(r.LogBytes) / 1e6 / r.TookSeconds, r.Settings.Workload == "catchup" && r.TookSeconds > 0
+	}, format: formatFine},
+	{Name: "anon MB", Of: func(r *Result) (float64, bool) { return idleFigure(r, float64(server(r).RSSAnon)/1e6) }, format: formatFine},
+	{Name: "threads", Of: func(r *Result) (float64, bool) { return idleFigure(r, float64(server(r).Threads)) }, format: formatCount},
+	{Name: "idle CPU %", Of: func(r *Result) (float64, bool) { return idleFigure(r, 100*server(r).CPUSeconds/r.Seconds) }, format: formatFine},
+	{Name: "generator's CPU s/M", Of: generatorCPU, format: formatFine, context: true},
+	{Name: "others' CPU %", Of: othersCPU, format: formatFine, context: true},
+}
+
+func generatorCPU(r *Result) (float64, bool) {
+	if r.GeneratorCost == nil || r.GeneratorCost.PerMillion == nil {
+		return 0, false
+	}
+	return r.GeneratorCost.PerMillion.CPUSeconds, true
+}
+
+// othersCPU is in percent of a processor. A run that others took much from tells little.
+func othersCPU(r *Result) (float64, bool) {
+	if r.Others == nil || r.Seconds <= 0 {
+		return 0, false
+	}
+	return 100 * (r.Others.CPUSeconds + r.Others.StealSeconds) / r.Seconds, true
 }
 
 func server(r *Result) Usage {

@@ -98,6 +98,10 @@ func comparisonRows(c *Comparison) grid {
 			if i == 0 {
 				continue
 			}
+			if f.context {
+				row = append(row, "")
+				continue
+			}
 			ratio, ok := RatioOf(reference, byRound)
 			row = append(row, ratio.text(ok))
 		}
@@ -172,7 +176,7 @@ func runGrid(results []*Result) grid {
 	line("messages", func(r *Result) string { return unlessZero(float64(r.Messages), formatCount) })
 	line("seconds", func(r *Result) string { return unlessZero(r.Seconds, formatFine) })
 	for _, f := range Figures {
-		if strings.HasPrefix(f.Name, "p") || strings.Contains(f.Name, "CPU s/M") {
+		if strings.HasPrefix(f.Name, "p") || strings.Contains(f.Name, "CPU s/M") || f.context {
 			continue // told in more detail below
 		}
 		line(f.Name, func(r *Result) string {
@@ -200,11 +204,11 @@ func runGrid(results []*Result) grid {
 	line("accounted for", func(r *Result) string { return r.Accounted.text() })
 	line("largest lag", func(r *Result) string { return lagText(r.Samples) })
 	usageLines(results, line)
-	line("others' CPU, % of a core", func(r *Result) string {
-		if r.Others == nil || r.Seconds <= 0 {
-			return ""
+	line("others' CPU %", func(r *Result) string {
+		if v, ok := othersCPU(r); ok {
+			return formatFine(v)
 		}
-		return formatFine(100 * (r.Others.CPUSeconds + r.Others.StealSeconds) / r.Seconds)
+		return ""
 	})
 	return g
 }
@@ -278,7 +282,15 @@ func (a *Account) text() string {
 		return ""
 	}
 	return fmt.Sprintf("%s acknowledged: %s lost, %s twice, %s out of order; %s more read", formatCount(float64(a.Acknowledged)), formatCount(float64(a.Lost)),
-		formatCount(float64(a.Duplicated)), formatCount(float64(a.Reordered)), formatCount(float64(a.Unconfirmed)))
+		formatCount(float64(a.Duplicated)), formatCount(float64(a.Reordered)), formatCount(float64(a.Unconfirmed))) + a.worse()
+}
+
+// worse is what no broker does, as far as we know.
+func (a *Account) worse() string {
+	if a.Corrupt == 0 && a.Misplaced == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %s corrupt, %s in another place", formatCount(float64(a.Corrupt)), formatCount(float64(a.Misplaced)))
 }
 
 func lagText(samples []Sample) string {
@@ -291,6 +303,20 @@ func lagText(samples []Sample) string {
 		return ""
 	}
 	return fmt.Sprintf("%s, %s s", formatBytes(float64(bytes)), formatFine(seconds))
+}
+
+// Summary is a run in a line.
+func (r *Result) Summary() string {
+	var parts []string
+	for _, f := range Figures {
+		if v, ok := f.Of(r); ok {
+			parts = append(parts, f.Name+" "+f.format(v))
+		}
+	}
+	if n := r.ErrorCount(); n > 0 {
+		parts = append(parts, errorText(r.Errors))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // provenance is when, where and of what the results are.

@@ -86,6 +86,10 @@ Messages that were in flight together may lie in either order.`,
   loopmq bench verify --broker 127.0.0.1:10911 --duration 1m --body 64:50,1024:40,100000:10`,
 			set: func(c *load.Config) { c.Verify = true },
 		}),
+		newBenchReplicationCommand(),
+		newBenchRecoveryCommand(),
+		newBenchCompareCommand(),
+		newBenchReportCommand(),
 	)
 	return cmd
 }

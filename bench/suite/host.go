@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package suite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"loopmq/bench/load"
+	"loopmq/bench/peer"
+	"loopmq/bench/proc"
+	"loopmq/bench/result"
+	"loopmq/bench/wire"
+)
+
+const (
+	topic  = "bench"
+	queues = 8
+)
+
+// host is a subject's servers for a row, and its client if that is a process too.
+type host struct {
+	plan    *Plan
+	row     Row
+	subject Subject
+	site    *proc.Site
+	name    string // of its directories
+
+	master, slave *proc.Broker // slave is nil when the row has none
+	client        *peer.Client
+	filled        bool // the store has the row's backlog
+	failed        bool
+}
+
+// prepare starts what the row needs, and warms what wants to be warm.
+func (h *host) prepare(ctx context.Context) error {
+	if h.subject.Flavour != nil {
+		if err := h.makeBrokers(); err != nil {
+			return err
+		}
+	}
+	switch h.row.Settings.Workload {
+	case Start, Idle, Recovery, CatchUp:
+		return nil // they start their servers themselves
+	}
+	if !h.subject.isJVM() && h.row.Settings.Client == "" {
+		return nil
+	}
+	if err := h.wake(ctx); err != nil {
+		return err
+	}
+	if err := h.settle(ctx); err != nil {
+		return err
+	}
+	return h.rest()
+}
+
+func (h *host) makeBrokers() (err error) {
+	s := h.row.Settings
+	properties := map[string]string{"flushDiskType": s.Flush}
+	if h.row.Settings.Workload == CatchUp {
+		// An empty slave is sent the master's last file, so there must be one only.
+		properties["mappedFileSizeCommitLog"] = strconv.FormatInt(h.row.LogBytes+h.row.LogBytes/4&^4095, 10)
+	}
+	o := proc.BrokerOptions{Name: h.name + "-master", Properties: clone(properties, "brokerRole", s.Role)}
+	if h.master, err = h.site.NewBroker(h.subject.Flavour, o); err != nil {
+		return err
+	}
+	if h.row.hasSlave() || h.row.Settings.Workload == CatchUp {
+		o := proc.BrokerOptions{Name: h.name + "-slave", Properties: properties, Master: h.master}
+		h.slave, err = h.site.NewBroker(h.subject.Flavour, o)
+	}
+	return err
+}
+
+func clone(m map[string]string, key, value string) map[string]string {
+	c := map[string]string{key: value}
+	for k, v := range m {
+		c[k] = v
+	}
+	return c
+}
+
+// wake makes the servers ready: started with an empty store, or resumed.
+func (h *host) wake(ctx context.Context) error {
+	if h.subject.Flavour == nil {
+		return h.createTopic(ctx)
+	}
+	slave := h.slave
+	if h.row.Settings.Workload == CatchUp {
+		slave = nil // it comes later
+	}
+	if h.master.PID() != 0 {
+		h.master.Resume()
+		if slave != nil {
+			slave.Resume()
+		}
+		if _, err := h.master.AwaitServing(ctx); err != nil {
+			return err
+		}
+	} else {
+		h.filled = false
+		if err := proc.Serve(ctx, h.master, slave); err != nil {
+			return err
+		}
+	}
+	if err := h.createTopic(ctx); err != nil {
+		return err
+	}
+	if h.client != nil {
+		h.client.Resume()
+	}
+	return nil
+}
+
+// rest leaves nothing running: JVMs are paused, brokers of ours and their stores removed. What was written is on the disk
+// afterwards.
+func (h *host) rest() error {
+	if h.client != nil {
+		h.client.Pause()
+	}
+	if h.subject.Flavour == nil {
+		return syncDir(h.plan.Dir)
+	}
+	var errs []error
+	for _, b := range []*proc.Broker{h.slave, h.master} {
+		switch {
+		case b == nil:
+		case h.subject.isJVM() && !h.failed:
+			b.Pause()
+		default:
+			errs = append(errs, b.Wipe())
+		}
+	}
+	return errors.Join(errors.Join(errs...), syncDir(h.plan.Dir))
+}
+
+// syncDir writes back the whole file system that dir is on.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return unix.Syncfs(int(d.Fd()))
+}
+
+func (h *host) addr() string {
+	if h.subject.Flavour == nil {
+		return h.subject.Addr
+	}
+	return h.master.Addr
+}
+
+// targets are the processes whose figures count.
+func (h *host) targets() []proc.Target {
+	var targets []proc.Target
+	add := func(name string, pid int) {
+		if pid != 0 {
+			targets = append(targets, proc.Target{Name: name, PID: pid})
+		}
+	}
+	if h.subject.Flavour == nil {
+		add("master", h.subject.PID)
+		return targets
+	}
+	add("master", h.master.PID())
+	if h.slave != nil {
+		add("slave", h.slave.PID())
+	}
+	return targets
+}
+
+func (h *host) createTopic(ctx context.Context) error {
+	c, err := wire.Dial(ctx, h.addr(), wire.Options{})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		c.Close()
+		<-c.Done()
+	}()
+	return wire.CreateTopic(ctx, c, topic, queues)
+}
+
+// settle runs the row's load without measuring it.
+func (h *host) settle(ctx context.Context) error {
+	s := h.settings()
+	if s.Workload == load.Drain && s.Client != "" {
+		if err := h.fill(ctx, s.Count); err != nil {
+			return err
+		}
+	}
+	_, err := h.window(ctx, s, h.plan.Settle, time.Second)
+	return err
+}
+
+// settings are the row's, for this host.
+func (h *host) settings() result.Settings {
+	s := h.row.Settings
+	s.Broker, s.NameSrv, s.Topics, s.Queues = h.addr(), "", []string{topic}, queues
+	return s
+}
+
+// window runs load for a warm-up and a measured time.
+func (h *host) window(ctx context.Context, s result.Settings, warmup, duration time.Duration) (*result.Result, error) {
+	if s.Client == "" {
+		s.Warmup, s.Duration = result.Duration(warmup), result.Duration(duration)
+		return h.lean(ctx, s)
+	}
+	if h.client == nil {
+		if h.plan.Client == nil {
+			return nil, errors.New("no Java client")
+		}
+		if s.Workload == load.Drain {
+			s.Mode = "pull"
+		}
+		var err error
+		if h.client, err = h.plan.Client.StartClient(h.site, h.name+"-client", s); err != nil {
+			return nil, err
+		}
+	}
+	return h.client.Window(ctx, h.targets(), warmup, duration)
+}
+
+// fill writes about count messages as fast as batches go.
+func (h *host) fill(ctx context.Context, count int64) error {
+	if h.filled {
+		return nil
+	}
+	s := batchRow("", 1024, 32).Settings
+	count -= count % int64(s.Batch)
+	s.Body, s.Count = h.row.Settings.Body, count
+	s.Broker, s.Topics, s.Queues = h.addr(), []string{topic}, queues
+	s.Warmup, s.Duration = 0, 0
+	r, err := h.lean(ctx, s)
+	if err != nil {
+		return fmt.Errorf("fill: %w", err)
+	}
+	if r.Messages < count {
+		return fmt.Errorf("fill: %d of %d messages were acknowledged", r.Messages, count)
+	}
+	h.filled = true
+	return nil
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package suite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"loopmq/bench/peer"
+	"loopmq/bench/proc"
+	"loopmq/bench/result"
+)
+
+// Subject is a server, or a kind of server, that is measured.
+type Subject struct {
+	Name    string       // in tables
+	Flavour proc.Flavour // started for each row; nil for one that runs already
+	Addr    string       // of one that runs already
+	PID     int          // of one that runs already; 0: its figures are not known
+}
+
+// isJVM is whether the subject needs to be warm, and so is kept between its turns.
+func (s Subject) isJVM() bool {
+	_, java := s.Flavour.(peer.Broker)
+	return java
+}
+
+// can is whether a row can be run against the subject. One that runs already is as it is, and is not to be killed.
+func (s Subject) can(row Row) bool {
+	if s.Flavour != nil {
+		return true
+	}
+	own := row.needsOwnServers() || row.hasSlave() || row.Settings.Flush != flushAsync || row.Settings.Client != ""
+	return !own
+}
+
+// Plan is which rows are run against which subjects, and how.
+type Plan struct {
+	Rows     []Row
+	Subjects []Subject // the first one is the reference
+	Rounds   int
+	Warmup   time.Duration // before each window
+	Duration time.Duration // of each window
+	Settle   time.Duration // of unmeasured load before the first round, if something is to be compiled
+	Dir      string        // where stores are put
+	Binary   string        // loopmq, for the name server
+	Tool     result.Build
+	Client   *peer.Peer                 // the release whose client is used by rows that ask for it
+	Say      func(string)               // a line of progress
+	Done     func(*result.Result) error // takes each result as it comes
+}
+
+// Run runs the plan. A subject that fails in a row is left out of the rest of that row; the errors come at the end.
+func (p *Plan) Run(ctx context.Context) error {
+	var failed []error
+	for i, row := range p.Rows {
+		p.Say(fmt.Sprintf("%d/%d  %s", i+1, len(p.Rows), row.Name))
+		if err := p.runRow(ctx, row); err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", row.Name, err))
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return errors.Join(failed...)
+}
+
+func (p *Plan) runRow(ctx context.Context, row Row) (err error) {
+	site, err := proc.NewSite(ctx, p.Dir, p.Binary)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, site.Close()) }()
+	var hosts []*host
+	var failed []error
+	for i, subject := range p.Subjects {
+		if !subject.can(row) {
+			p.Say("  " + subject.Name + ": not possible with a server that runs already")
+			continue
+		}
+		h := &host{plan: p, row: row, subject: subject, site: site, name: "s" + strconv.Itoa(i+1)}
+		if err := h.prepare(ctx); err != nil {
+			failed = append(failed, h.failure(err))
+			continue
+		}
+		hosts = append(hosts, h)
+	}
+	for round, order := range result.Order(len(hosts), p.Rounds) {
+		for _, i := range order {
+			h := hosts[i]
+			if h.failed || ctx.Err() != nil {
+				continue
+			}
+			if err := h.turn(ctx, round+1); err != nil {
+				failed = append(failed, h.failure(err))
+			}
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// failure takes a host out of its row.
+func (h *host) failure(err error) error {
+	h.failed = true
+	h.plan.Say("  " + h.subject.Name + ": " + err.Error())
+	return fmt.Errorf("%s: %w", h.subject.Name, errors.Join(err, h.rest()))
+}
+
+// turn is one run of a subject.
+func (h *host) turn(ctx context.Context, round int) error {
+	r, err := h.measure(ctx)
+	if err != nil {
+		return err
+	}
+	if err := h.rest(); err != nil {
+		return err
+	}
+	r.Label, r.Row, r.Subject, r.Round = h.row.Name, h.row.Name, h.subject.Name, round
+	r.Settings.Flush, r.Settings.Role = h.row.Settings.Flush, h.row.Settings.Role
+	r.Tool, r.Host = h.plan.Tool, proc.HostOf(h.plan.Dir)
+	r.Server = result.Build{Name: h.subject.Name}
+	if h.subject.Flavour != nil {
+		r.Server = h.subject.Flavour.Build()
+	}
+	r.Derive()
+	h.plan.Say(fmt.Sprintf("  %-12s round %d: %s", h.subject.Name, round, r.Summary()))
+	return h.plan.Done(r)
+}

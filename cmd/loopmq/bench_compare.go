@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"loopmq/bench/peer"
+	"loopmq/bench/result"
+	"loopmq/bench/suite"
+)
+
+func newBenchCompareCommand() *cobra.Command {
+	var (
+		run         planFlags
+		files       reportFiles
+		servers     []string
+		set, only   string
+		clientOf    string
+		rounds      int
+		again, list bool
+	)
+	cmd := &cobra.Command{
+		Use:   "compare",
+		Short: "Measure several servers side by side",
+		Long: `Run the same work against several servers on this machine, in turns, and compare them with the first one.
+
+Each row of work starts servers of its own with empty stores on loopback. In each round every server has a turn; who is
+not measured uses nothing. The table has the median over the rounds with the least and the largest, and the ratio to the
+first server: that of the medians, with the least and the largest ratio of a round. --again measures the first server a
+second time, as if it were another one: how far its ratio is from 1 is the noise of the others.
+
+` + serversHelp,
+		Example: `  loopmq bench compare --servers loopmq,java:4.9.7,java:5.3.3 --again --rounds 5 --html report.html
+  loopmq bench compare --servers loopmq:bin/before,loopmq --set alone --rounds 5 --only 1.KiB
+  loopmq bench compare --list`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			rows, err := chooseRows(set, only)
+			if err != nil {
+				return err
+			}
+			if list {
+				for _, row := range rows {
+					fmt.Fprintln(cmd.OutOrStdout(), row.Name)
+				}
+				return nil
+			}
+			ctx, stop := benchInterrupt(cmd.Context())
+			defer stop()
+			say := func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), text) }
+			var results []*result.Result
+			plan, err := run.plan(say, &results)
+			if err != nil {
+				return err
+			}
+			plan.Rows, plan.Rounds = rows, rounds
+			for _, name := range servers {
+				subject, err := run.site.subject(ctx, name)
+				if err != nil {
+					return err
+				}
+				plan.Subjects = append(plan.Subjects, subject)
+			}
+			if again {
+				second := plan.Subjects[0]
+				second.Name += " again"
+				plan.Subjects = append(plan.Subjects, second)
+			}
+			if slices.ContainsFunc(rows, func(r suite.Row) bool { return r.Settings.Client != "" }) {
+				if plan.Client, err = peer.Fetch(ctx, clientOf, peer.Programs()); err != nil {
+					return err
+				}
+			}
+			collect := plan.Done
+			plan.Done = func(r *result.Result) error {
+				_ = collect(r)
+				if files.json == "" {
+					return nil
+				}
+				// What is measured is kept, whatever becomes of the rest.
+				return (&reportFiles{json: files.json}).writeFiles("", results)
+			}
+			err = plan.Run(ctx)
+			return errors.Join(err, files.write(cmd.OutOrStdout(), "loopmq bench compare", results))
+		},
+	}
+	flags := cmd.Flags()
+	run.register(flags, 8*time.Second)
+	files.register(flags)
+	flags.StringSliceVar(&servers, "servers", []string{"loopmq", "java:4.9.7", "java:5.3.3"}, "servers; the first one is what the others are compared with")
+	flags.StringVar(&set, "set", "peers", "rows of work: `peers or alone`")
+	flags.StringVar(&only, "only", "", "of these rows, those whose name matches this regular `expression`")
+	flags.StringVar(&clientOf, "client", "4.9.7", "`release` whose client drives the rows that go through Java's client, for all servers")
+	flags.IntVar(&rounds, "rounds", 3, "turns of each server in each row")
+	flags.BoolVar(&again, "again", false, "measure the first server twice, to see the noise")
+	flags.BoolVar(&list, "list", false, "print the names of the rows and end")
+	return cmd
+}
+
+func chooseRows(set, only string) ([]suite.Row, error) {
+	sets := map[string]func() []suite.Row{"alone": suite.Alone, "peers": suite.Peers}
+	rowsOf, ok := sets[strings.ToLower(set)]
+	if !ok {
+		return nil, fmt.Errorf("--set %q: want peers or alone", set)
+	}
+	match, err := regexp.Compile(only)
+	if err != nil {
+		return nil, fmt.Errorf("--only: %w", err)
+	}
+	rows := slices.DeleteFunc(rowsOf(), func(r suite.Row) bool { return !match.MatchString(r.Name) })
+	if len(rows) == 0 {
+		return nil, fmt.Errorf("--only %q matches no row", only)
+	}
+	return rows, nil
+}
