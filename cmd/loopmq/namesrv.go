@@ -82,7 +82,7 @@ func loadNamesrvConfig(f configFlags, logger *slog.Logger) (namesrv.Config, erro
 		known, err := cfg.Set(p.Key, p.Value)
 		switch {
 		case err != nil:
-			errs = append(errs, fmt.Errorf("%s:%d: %s: %w", f.file, p.Line, p.Key, err))
+			errs = append(errs, fmt.Errorf("%s:%d: %w", f.file, p.Line, err))
 		case !known && f.strict:
 			errs = append(errs, fmt.Errorf("%s:%d: %s: unknown key", f.file, p.Line, p.Key))
 		case !known:

@@ -3,6 +3,7 @@
 package namesrv
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -53,16 +54,16 @@ func DefaultConfig() Config {
 func (c *Config) Validate() error {
 	var wrong []string
 	if c.ListenPort < 0 || c.ListenPort > 65535 {
-		wrong = append(wrong, fmt.Sprintf("listenPort=%d is not a port (0 to 65535)", c.ListenPort))
+		wrong = append(wrong, fmt.Sprintf("listenPort = %d: want 0 to 65535", c.ListenPort))
 	}
 	if c.ScanNotActiveBrokerInterval < 100 {
-		wrong = append(wrong, fmt.Sprintf("scanNotActiveBrokerInterval=%d is below 100 ms", c.ScanNotActiveBrokerInterval))
+		wrong = append(wrong, fmt.Sprintf("scanNotActiveBrokerInterval = %d: want 100 or more", c.ScanNotActiveBrokerInterval))
 	}
 	if c.ServerChannelMaxIdleTimeSeconds < 1 {
-		wrong = append(wrong, fmt.Sprintf("serverChannelMaxIdleTimeSeconds=%d is below 1", c.ServerChannelMaxIdleTimeSeconds))
+		wrong = append(wrong, fmt.Sprintf("serverChannelMaxIdleTimeSeconds = %d: want 1 or more", c.ServerChannelMaxIdleTimeSeconds))
 	}
 	if len(wrong) > 0 {
-		return fmt.Errorf("namesrv: %s", strings.Join(wrong, "; "))
+		return errors.New(strings.Join(wrong, "\n"))
 	}
 	return nil
 }
@@ -102,13 +103,18 @@ func Keys() []string {
 func (c *Config) Set(key, value string) (known bool, err error) {
 	for _, s := range settings {
 		if s.key == key {
-			return true, parseInto(s.target(c), value)
+			if want := parseInto(s.target(c), value); want != "" {
+				return true, fmt.Errorf("%s = %q: want %s", key, value, want)
+			}
+			return true, nil
 		}
 	}
 	return false, nil
 }
 
-func parseInto(target any, value string) (err error) {
+// parseInto says what it wants instead of value, "" if it took it.
+func parseInto(target any, value string) (want string) {
+	var err error
 	switch t := target.(type) {
 	case *string:
 		*t = value
@@ -119,7 +125,7 @@ func parseInto(target any, value string) (err error) {
 		case "false":
 			*t = false
 		default:
-			return fmt.Errorf("%q is neither true nor false", value)
+			return "true or false"
 		}
 	case *int:
 		*t, err = strconv.Atoi(value)
@@ -129,9 +135,9 @@ func parseInto(target any, value string) (err error) {
 		panic(fmt.Sprintf("BUG: setting of type %T", target))
 	}
 	if err != nil {
-		return fmt.Errorf("%q is not a whole number", value)
+		return "a whole number"
 	}
-	return nil
+	return ""
 }
 
 // Properties is the configuration as Java properties text, one line a key, sorted; it parses back to itself.

@@ -366,9 +366,9 @@ func (s *Server) updateConfig(req *reactor.Request) {
 		}
 		if known, err := next.Set(key, value); err != nil || !known {
 			if err == nil {
-				err = errors.New("the name server has no such key")
+				err = fmt.Errorf("%s: the name server has no such key", key)
 			}
-			fail(req, fmt.Errorf("%s: %w", key, err))
+			fail(req, err)
 			return
 		}
 	}
