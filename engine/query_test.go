@@ -43,6 +43,7 @@ func TestQueryMessage(t *testing.T) {
 		}
 	}
 	f(10, queryFields("T", "order3"))
+	f(64, queryFields("T", "all", "maxNum", "100")) // maxMsgsNumBatch
 	f(64, queryFields("T", "all", "maxNum", "1000"))
 	f(5, queryFields("T", "all", "maxNum", "5"))
 	f(1, queryFields("T", "u77", "_UNIQUE_KEY_QUERY", "true"))

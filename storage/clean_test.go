@@ -3,6 +3,9 @@
 package storage
 
 import (
+	"bytes"
+	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -151,4 +154,38 @@ func TestDiskMarks(t *testing.T) {
 	if got := len(s.log.queue.files()); files > 1 && got == files {
 		t.Error("nothing deleted by hand")
 	}
+}
+
+// A deleted file that is still being read is named after destroyMapedFileIntervalForcibly and again every
+// redeleteHangedFileInterval, and unmapped only when its reader is through.
+func TestHeldFilesAreNamed(t *testing.T) {
+	s, _ := retentionStore(t)
+	var log bytes.Buffer
+	s.cleaner.logger = slog.New(slog.NewTextHandler(&log, nil))
+	change := *s.Config()
+	change.DestroyMapedFileIntervalForcibly, change.RedeleteHangedFileInterval = 60_000, 10_000
+	s.config.Store(&change)
+	reader, ok := s.Select(0, 100)
+	if !ok {
+		t.Fatal("nothing to read")
+	}
+	now := time.Now().Add(100 * time.Hour)
+	s.cleaner.manual.Store(1)
+	s.clean(now)
+	f := func(after time.Duration, lines int) {
+		t.Helper()
+		s.clean(now.Add(after))
+		if got := strings.Count(log.String(), "still being read"); got != lines {
+			t.Errorf("%d lines after %v; want %d", got, after, lines)
+		}
+	}
+	f(59*time.Second, 0)
+	f(60*time.Second, 1)
+	f(69*time.Second, 1)
+	f(70*time.Second, 2)
+	if b := reader.Bytes(); len(b) != 100 || b[4] != 0xda {
+		t.Error("unmapped under its reader")
+	}
+	reader.Release()
+	f(90*time.Second, 2)
 }
