@@ -31,8 +31,10 @@ const (
 	registerRetryMax = 10 * time.Second
 	// registerFirstPeriod is when the first periodic registration follows the one at start.
 	registerFirstPeriod = 10 * time.Second
-	registerPeriodMin   = 10 * time.Second
-	registerPeriodMax   = 60 * time.Second
+	// masterlessPeriod is how often a slave registers that no name server has told a master: that is how it asks.
+	masterlessPeriod  = 2 * time.Second
+	registerPeriodMin = 10 * time.Second
+	registerPeriodMax = 60 * time.Second
 	// startRegisterWait bounds how long Start waits for the name servers' first answers.
 	startRegisterWait = time.Second
 	// unregisterTimeout bounds the goodbye to each name server.
@@ -368,7 +370,7 @@ func (l *nameServerLink) wait(ctx context.Context, began time.Time) (forced bool
 	case <-ctx.Done():
 		return false
 	case <-timer.C:
-		return l.o.config().ForceRegister || !l.registered.Load()
+		return l.o.config().ForceRegister || !l.registered.Load() || l.masterless()
 	case <-changed:
 		gap := registerGapMin * time.Duration(1+l.topics/1000)
 		sleep(ctx, gap-time.Since(began))
@@ -386,10 +388,19 @@ func (l *nameServerLink) pause() time.Duration {
 	}
 	period := time.Duration(l.o.config().RegisterNameServerPeriod) * time.Millisecond
 	period = min(max(period, registerPeriodMin), registerPeriodMax)
+	if l.masterless() {
+		return masterlessPeriod
+	}
 	if l.periods == 0 {
 		return min(period, registerFirstPeriod)
 	}
 	return period
+}
+
+// masterless says that this is a slave that knows no master.
+func (l *nameServerLink) masterless() bool {
+	cfg := l.o.config()
+	return cfg.BrokerID > 0 && cfg.HAMasterAddress == "" && l.o.master.Load() == nil
 }
 
 func sleep(ctx context.Context, d time.Duration) {

@@ -283,6 +283,23 @@ func TestSlaveLearnsItsMaster(t *testing.T) {
 	}
 }
 
+// A slave that was there first does not wait for its next periodic registration.
+func TestSlaveLearnsItsMasterSoon(t *testing.T) {
+	s := startNamesrv(t, 0)
+	slave := newOuterBench(t, s.Addr().String(), func(c *Config) {
+		c.BrokerID, c.ForceRegister, c.RegisterNameServerPeriod = 1, false, 60_000
+	})
+	slave.start("127.0.0.1:3")
+	if addr, _ := slave.Master(); addr != "" {
+		t.Fatalf("told %s", addr)
+	}
+	newOuterBench(t, s.Addr().String(), nil).start("127.0.0.1:1")
+	eventually(t, "the slave is told", func() bool {
+		addr, ha := slave.Master()
+		return addr == "127.0.0.1:1" && ha == "127.0.0.1:2"
+	})
+}
+
 func TestOrderTopicsAreTakenOver(t *testing.T) {
 	s := startNamesrv(t, 0)
 	c := dialRaw(t, s.Addr().String())
