@@ -22,7 +22,7 @@ const (
 // window is what is measured: until a time, a count, or ended says so.
 type window struct {
 	recs     recorders
-	failures recorders // of others, counted too
+	failures recorders // of others: their failures count too
 	count    int64     // 0: none
 	ended    func() bool
 }
@@ -160,7 +160,7 @@ func (p *phase) isDone() bool {
 // sample ends a second.
 func (p *phase) sample(now time.Duration) error {
 	p.window.recs.collect(p.second)
-	p.window.failures.collect(p.second)
+	p.window.failures.collectFailures(p.second)
 	seconds := (now - p.sampleFrom).Seconds()
 	p.total.add(p.second)
 	if p.sampled && seconds > 0 {

@@ -4,6 +4,8 @@ package load
 
 import (
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -34,14 +36,20 @@ func (s schedule) dueBy(now time.Duration) int64 {
 }
 
 // pacer sends at a fixed rate on the connections to one master. It never skips: what could not be sent in time is sent as
-// soon as there is room, and its latency counts from when it was due.
+// soon as there is room, and its latency counts from when it was due. While there is no room, answers make some, and the
+// connection's reader sends what is due.
 type pacer struct {
-	schedule
 	producers []*producer
 	ps        *producers
-	next      int // whose turn it is
+	turn      int // whose it is
 	touched   []bool
 	dirty     []*producer // to be flushed
+
+	behind atomic.Bool // there was no room for what is due: readers send
+
+	mu       sync.Mutex // guards the rest; taken after a producer's state
+	schedule schedule
+	next     int64 // the number of the next request
 }
 
 const (
@@ -54,7 +62,13 @@ const (
 )
 
 func newPacer(producers []*producer, rate float64, start time.Duration) *pacer {
-	return &pacer{schedule: schedule{start, rate}, producers: producers, ps: producers[0].ps, touched: make([]bool, len(producers))}
+	pc := &pacer{schedule: schedule{start, rate}, producers: producers, ps: producers[0].ps, touched: make([]bool, len(producers))}
+	for _, p := range producers {
+		p.state.Lock()
+		p.pacer = pc
+		p.state.Unlock()
+	}
+	return pc
 }
 
 // run has a thread of its own: the runtime's timers are milliseconds late when nothing else runs.
@@ -63,39 +77,55 @@ func (pc *pacer) run() {
 	defer runtime.UnlockOSThread()
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, timerSlack, 0, 0, 0)
 	defer func() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0) }()
+	defer pc.flush()
 
-	n := int64(0)
-	for !pc.ps.stopping.Load() {
-		now := wire.Clock()
-		due := pc.due(n)
+	for {
+		now, due := wire.Clock(), pc.due()
+		end := time.Duration(pc.ps.endsAt.Load())
 		switch {
+		case end != 0 && due > end || pc.ps.spentBudget():
+			return
 		case now < due:
+			pc.behind.Store(false)
 			pc.flush()
 			nanosleep(min(due-now, pacerSleepMax))
-		case pc.send(due, now):
-			n++
-		case pc.ps.limited && pc.ps.budget.Load() < int64(pc.ps.cfg.perRequest()):
-			pc.flush()
+		case pc.send(now):
+		case end != 0:
+			pc.unsent(end)
 			return
 		default:
+			pc.behind.Store(true)
 			pc.flush()
 			nanosleep(pacerRoomWait)
 		}
 	}
-	pc.flush()
-	if late := pc.dueBy(wire.Clock()) - n; late > 0 {
+}
+
+// due is when the next request is.
+func (pc *pacer) due() time.Duration {
+	pc.mu.Lock()
+	defer pc.mu.Unlock()
+	return pc.schedule.due(pc.next)
+}
+
+// unsent counts what was due before the end, and had no room.
+func (pc *pacer) unsent(end time.Duration) {
+	pc.mu.Lock()
+	late := pc.schedule.dueBy(end) - pc.next
+	pc.mu.Unlock()
+	if late > 0 {
 		pc.producers[0].rec.fail(errUnsent, late*int64(pc.ps.cfg.perRequest()))
 	}
 }
 
 // send sends one request on the next connection that has room.
-func (pc *pacer) send(due, now time.Duration) bool {
+func (pc *pacer) send(now time.Duration) bool {
 	for range pc.producers {
-		i := pc.next
-		pc.next = (i + 1) % len(pc.producers)
+		i := pc.turn
+		pc.turn = (i + 1) % len(pc.producers)
 		p := pc.producers[i]
 		p.state.Lock()
-		sent := p.issueLocked(due, now)
+		sent := pc.sendOnLocked(p, now)
 		p.state.Unlock()
 		if sent {
 			if !pc.touched[i] {
@@ -106,6 +136,18 @@ func (pc *pacer) send(due, now time.Duration) bool {
 		}
 	}
 	return false
+}
+
+// sendOnLocked sends the next request on a connection, if it is due and there is room. The caller holds p.state.
+func (pc *pacer) sendOnLocked(p *producer, now time.Duration) bool {
+	pc.mu.Lock()
+	defer pc.mu.Unlock()
+	due := pc.schedule.due(pc.next)
+	if due > now || !p.issueLocked(due, now) {
+		return false
+	}
+	pc.next++
+	return true
 }
 
 func (pc *pacer) flush() {

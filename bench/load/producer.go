@@ -33,8 +33,9 @@ type producers struct {
 	account  *account // nil: not verified
 	limited  bool
 	budget   atomic.Int64 // messages that may still be sent, when limited
-	stopping atomic.Bool
 	pacing   sync.WaitGroup
+	endsAt   atomic.Int64 // a time of Clock: what is due by a rate after it is not sent; 0: not known yet
+	stopping atomic.Bool  // nothing more is sent
 }
 
 func newProducers(cfg *Config, masters []*master, run uint32) (*producers, error) {
@@ -110,6 +111,7 @@ type producer struct {
 	requests int64 // sent; the number of the next one
 	counted  round
 	ledger   *ledger // nil: not verified
+	pacer    *pacer  // nil: each answer makes room for a request
 }
 
 // slot is a place for one request in flight.
@@ -191,7 +193,11 @@ func (ps *producers) take() bool {
 
 // spent says that all messages of the budget were sent and answered.
 func (ps *producers) spent() bool {
-	return ps.limited && ps.budget.Load() < int64(ps.cfg.perRequest()) && ps.idle()
+	return ps.spentBudget() && ps.idle()
+}
+
+func (ps *producers) spentBudget() bool {
+	return ps.limited && ps.budget.Load() < int64(ps.cfg.perRequest())
 }
 
 // idle says that nothing is in flight.
@@ -210,8 +216,9 @@ func (ps *producers) idle() bool {
 
 // stop sends nothing more, waits for the answers under way, and closes the connections.
 func (ps *producers) stop() {
-	ps.stopping.Store(true)
+	ps.endsAt.Store(int64(wire.Clock()))
 	ps.pacing.Wait()
+	ps.stopping.Store(true)
 	for end := time.Now().Add(time.Duration(ps.cfg.Timeout) + time.Second); !ps.idle() && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
@@ -278,7 +285,7 @@ func (p *producer) onewayLocked(s *slot) bool {
 
 // pour sends one-way as fast as the peer takes it.
 func (p *producer) pour() {
-	for !p.ps.stopping.Load() {
+	for p.ps.endsAt.Load() == 0 {
 		p.state.Lock()
 		conn := p.live
 		now := wire.Clock()
@@ -371,8 +378,11 @@ func (s *slot) done(_ *wire.Call, answer *remoting.Command, err error) {
 	}
 	p.free = append(p.free, s)
 	switch {
-	case !ps.closed():
-		// the pacer finds the room
+	case p.pacer != nil:
+		if p.pacer.behind.Load() {
+			now := wire.Clock()
+			p.pacer.sendOnLocked(p, now)
+		}
 	case good:
 		at := conn.ReadAt()
 		p.issueLocked(at, at)

@@ -97,6 +97,16 @@ func newRecorders(connections int) recorders {
 
 func (rs recorders) of(connection int) *recorder { return rs[connection%len(rs)] }
 
+// collectFailures moves the failures alone into c, and drops the rest.
+func (rs recorders) collectFailures(c *counts) {
+	all := newCounts()
+	rs.collect(all)
+	c.failed += all.failed
+	for name, n := range all.errors {
+		c.errors[name] += n
+	}
+}
+
 // collect moves what was counted into c.
 func (rs recorders) collect(c *counts) {
 	for _, r := range rs {
