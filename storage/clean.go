@@ -160,10 +160,10 @@ func (c *cleanService) checkDisk(config *Config) diskRatios {
 	full := r.max() > float64(config.DiskSpaceWarningLevelRatio)/100
 	switch {
 	case full && !flags.isSet(diskFullBit):
-		c.logger.Error("the disk is too full, sends are refused", "used", r.max(), "diskSpaceWarningLevelRatio", config.DiskSpaceWarningLevelRatio)
+		c.logger.Error("the disk is too full, sends are refused", "used_percent", int(100*r.max()), "diskSpaceWarningLevelRatio", config.DiskSpaceWarningLevelRatio)
 		flags.set(diskFullBit)
 	case !full && flags.isSet(diskFullBit):
-		c.logger.Info("the disk has room again, sends are taken", "used", r.max())
+		c.logger.Info("the disk has room again, sends are taken", "used_percent", int(100*r.max()))
 		flags.clear(diskFullBit)
 	}
 	return r
