@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"loopmq/storage"
+	"loopmq/storage/vfs"
 )
 
 const (
@@ -74,7 +75,7 @@ func catchFault(faulted *bool) {
 	if cause == nil {
 		return
 	}
-	if _, ok := cause.(interface{ Addr() uintptr }); !ok {
+	if _, ok := vfs.FaultAddress(cause); !ok {
 		panic(cause)
 	}
 	*faulted = true
