@@ -38,8 +38,8 @@
 //     the backlog bounded, and connections beyond ConnectionsMax are closed at once, with room for a full backlog left. An
 //     engine that ends unasked is an error in the log, in Done and in Err.
 //   - It has no signal for "writable", cannot stop reading, and buffers output without bound. Unsent output is measured
-//     after each write and every 100 ms while there is some; above the mark Writable is false, at twice the mark or after
-//     a while above it the connection is closed.
+//     after each write and every 100 ms while there is some; above the mark Writable is false, half above it bodies that
+//     can be made again are refused (TryReplyLoans), at twice the mark or after a while above it the connection is closed.
 //   - Its balancing by least connections puts a burst of connects on one loop. Connections go round robin.
 //
 // # TLS
