@@ -5,7 +5,6 @@ package load
 import (
 	"context"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -32,8 +31,8 @@ type consumer struct {
 	link
 	cs *consumers
 
-	state   sync.Mutex // guards the rest; nothing blocks under it, and it is taken before the connection's own
-	live    *wire.Conn
+	// The link's state guards the rest.
+
 	pullers []*puller
 	counted round
 }
@@ -128,19 +127,12 @@ func (cs *consumers) stop() {
 
 func (c *consumer) attached(conn *wire.Conn) {
 	c.state.Lock()
-	c.live = conn
 	now := wire.Clock()
 	for _, p := range c.pullers {
 		p.pullLocked(now)
 	}
 	c.state.Unlock()
 	conn.Flush()
-}
-
-func (c *consumer) lost() {
-	c.state.Lock()
-	c.live = nil
-	c.state.Unlock()
 }
 
 func (c *consumer) round(conn *wire.Conn) {
@@ -155,18 +147,16 @@ func (c *consumer) round(conn *wire.Conn) {
 // pullLocked asks for what comes next, unless that is done already.
 func (p *puller) pullLocked(now time.Duration) {
 	c := p.c
-	if p.pulling || p.ended || c.live == nil || c.cs.stopping.Load() {
+	if p.pulling || p.ended || c.conn == nil || c.cs.stopping.Load() {
 		return
 	}
 	p.sent = now
-	p.pulling = c.live.Send(&p.call, &p.request, now) == nil
+	p.pulling = c.conn.Send(&p.call, &p.request, now) == nil
 }
 
-// done takes an answer, on the connection's reader, or a failure.
+// done takes an answer, on the connection's reader, or a failure. The state is locked.
 func (p *puller) done(_ *wire.Call, answer *remoting.Command, err error) {
 	c := p.c
-	c.state.Lock()
-	defer c.state.Unlock()
 	p.pulling = false
 	if err != nil {
 		if !c.cs.stopping.Load() {
@@ -175,7 +165,7 @@ func (p *puller) done(_ *wire.Call, answer *remoting.Command, err error) {
 		p.pullLocked(wire.Clock())
 		return
 	}
-	at := c.live.ReadAt()
+	at := c.conn.ReadAt()
 	more := p.take(answer, at)
 	if p.until >= 0 && p.request.Offset >= p.until && !p.ended {
 		p.ended = true
@@ -241,7 +231,7 @@ func (p *puller) messages(body []byte, next int64, at time.Duration) bool {
 func (p *puller) retry() {
 	p.c.state.Lock()
 	p.pullLocked(wire.Clock())
-	conn := p.c.live
+	conn := p.c.conn
 	p.c.state.Unlock()
 	if conn != nil {
 		conn.Flush()

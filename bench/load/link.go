@@ -5,6 +5,7 @@ package load
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -41,7 +42,6 @@ func failureName(err error) string {
 // linkUser is what uses a link: a producer, or some queues' consumers.
 type linkUser interface {
 	attached(conn *wire.Conn) // there is a connection: begin, or go on
-	lost()                    // it is gone, and all its calls have failed
 	round(conn *wire.Conn)    // the answers of one read have been seen
 }
 
@@ -53,26 +53,26 @@ type link struct {
 	user    linkUser
 	rec     *recorder
 
-	mu   sync.Mutex
-	conn *wire.Conn // nil while there is none
+	state sync.Mutex // guards the user's state and the connection's; nothing blocks under it
+	conn  *wire.Conn // nil while there is none
 }
 
 // open connects for the first time; a failure is the run's.
 func (l *link) open(ctx context.Context) error {
 	conn, err := l.dial(ctx)
 	if err != nil {
-		return err
+		return fmt.Errorf("connect to the broker: %w", err)
 	}
-	l.mu.Lock()
+	l.state.Lock()
 	l.conn = conn
-	l.mu.Unlock()
+	l.state.Unlock()
 	return nil
 }
 
 func (l *link) dial(ctx context.Context) (*wire.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	return wire.Dial(ctx, l.addr, wire.Options{Window: l.window, Timeout: l.timeout, Round: l.user.round})
+	return wire.Dial(ctx, l.addr, wire.Options{Window: l.window, Timeout: l.timeout, Round: l.user.round, Lock: &l.state})
 }
 
 // serve uses the open link until ctx ends; then the connection is closed.
@@ -86,10 +86,9 @@ func (l *link) serve(ctx context.Context) {
 			conn.Close()
 			<-conn.Done()
 		}
-		l.mu.Lock()
+		l.state.Lock()
 		l.conn = nil
-		l.mu.Unlock()
-		l.user.lost()
+		l.state.Unlock()
 		if ctx.Err() != nil || !l.reopen(ctx) {
 			return
 		}
@@ -111,8 +110,8 @@ func (l *link) reopen(ctx context.Context) bool {
 }
 
 func (l *link) current() *wire.Conn {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.state.Lock()
+	defer l.state.Unlock()
 	return l.conn
 }
 

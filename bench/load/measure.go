@@ -21,6 +21,7 @@ const (
 
 // window is what is measured: until a time, a count, or ended says so.
 type window struct {
+	start    func() error // begins the load, as the first thing of the warm-up or of the window
 	recs     recorders
 	failures recorders // of others: their failures count too
 	count    int64     // 0: none
@@ -30,6 +31,9 @@ type window struct {
 // measure runs the warm-up and the window, and puts what the window saw into the result.
 func (r *runner) measure(ctx context.Context, w window) error {
 	if r.cfg.Warmup > 0 {
+		if err := w.start(); err != nil {
+			return err
+		}
 		if _, err := r.watch(ctx, "warm-up", w.recs, time.Duration(r.cfg.Warmup), w.ended); err != nil {
 			return err
 		}
@@ -47,6 +51,11 @@ func (r *runner) measure(ctx context.Context, w window) error {
 	}
 	r.result.Started = time.Now()
 	begin := wire.Clock()
+	if r.cfg.Warmup == 0 {
+		if err := w.start(); err != nil {
+			return err
+		}
+	}
 	p := phase{r: r, name: "measure", window: w, of: time.Duration(r.cfg.Duration), begin: begin, sampled: true}
 	if err := p.run(ctx); err != nil {
 		return err

@@ -105,8 +105,8 @@ type producer struct {
 	rand      *rand.Rand
 	slots     []slot
 
-	state    sync.Mutex // guards the rest; nothing blocks under it, and it is taken before the connection's own
-	live     *wire.Conn // nil while there is none
+	// The link's state guards the rest.
+
 	free     []*slot
 	requests int64 // sent; the number of the next one
 	counted  round
@@ -204,10 +204,9 @@ func (ps *producers) spentBudget() bool {
 func (ps *producers) idle() bool {
 	for _, p := range ps.all {
 		p.state.Lock()
-		idle := len(p.free) == len(p.slots)
-		conn := p.live
+		idle := len(p.free) == len(p.slots) && (p.conn == nil || p.conn.Buffered() == 0)
 		p.state.Unlock()
-		if !idle || ps.cfg.Mode == ModeOneway && conn != nil && conn.Buffered() > 0 {
+		if !idle {
 			return false
 		}
 	}
@@ -227,7 +226,6 @@ func (ps *producers) stop() {
 
 func (p *producer) attached(conn *wire.Conn) {
 	p.state.Lock()
-	p.live = conn
 	if p.ps.closed() {
 		now := wire.Clock()
 		for len(p.free) > 0 && p.issueLocked(now, now) {
@@ -237,17 +235,11 @@ func (p *producer) attached(conn *wire.Conn) {
 	conn.Flush()
 }
 
-func (p *producer) lost() {
-	p.state.Lock()
-	p.live = nil
-	p.state.Unlock()
-}
-
 // issueLocked sends the next request, whose latency counts from due. False says that it could not be sent: no connection, no
 // room, or the run sends no more.
 func (p *producer) issueLocked(due, now time.Duration) bool {
 	n := len(p.free)
-	if n == 0 || p.live == nil || p.ps.stopping.Load() || !p.ps.take() {
+	if n == 0 || p.conn == nil || p.ps.stopping.Load() || !p.ps.take() {
 		return false
 	}
 	s := p.free[n-1]
@@ -255,7 +247,7 @@ func (p *producer) issueLocked(due, now time.Duration) bool {
 	if p.ps.cfg.Mode == ModeOneway {
 		return p.onewayLocked(s)
 	}
-	if p.live.Send(&s.call, s.request, now) != nil {
+	if p.conn.Send(&s.call, s.request, now) != nil {
 		p.ps.budget.Add(int64(p.ps.cfg.perRequest())) // the connection ends; its successor will
 		return false
 	}
@@ -269,7 +261,7 @@ func (p *producer) issueLocked(due, now time.Duration) bool {
 
 // onewayLocked sends a request that has no answer; it counts when it is written.
 func (p *producer) onewayLocked(s *slot) bool {
-	if p.live.SendOneway(s.request) != nil {
+	if p.conn.SendOneway(s.request) != nil {
 		p.ps.budget.Add(1)
 		return false
 	}
@@ -287,7 +279,7 @@ func (p *producer) onewayLocked(s *slot) bool {
 func (p *producer) pour() {
 	for p.ps.endsAt.Load() == 0 {
 		p.state.Lock()
-		conn := p.live
+		conn := p.conn
 		now := wire.Clock()
 		sent := conn != nil
 		for sent && conn.Buffered() < onewayWrite {
@@ -358,12 +350,10 @@ func (s *slot) fill(m *wire.Message, i int, now time.Duration) {
 	m.Tail = p.ps.filler.piece(p.id, sequence, size-stampSize)
 }
 
-// done takes an answer, on the connection's reader, or a failure.
+// done takes an answer, on the connection's reader, or a failure. The state is locked.
 func (s *slot) done(_ *wire.Call, answer *remoting.Command, err error) {
 	p := s.p
 	ps := p.ps
-	p.state.Lock()
-	conn := p.live
 	good := false
 	switch {
 	case err != nil:
@@ -384,14 +374,13 @@ func (s *slot) done(_ *wire.Call, answer *remoting.Command, err error) {
 			p.pacer.sendOnLocked(p, now)
 		}
 	case good:
-		at := conn.ReadAt()
+		at := p.conn.ReadAt()
 		p.issueLocked(at, at)
+		if ps.cfg.Mode == ModeSync {
+			p.conn.FlushLocked() // a thread writes for itself
+		}
 	case !ps.stopping.Load():
 		time.AfterFunc(retryWait, p.retry)
-	}
-	p.state.Unlock()
-	if ps.cfg.Mode == ModeSync && good && ps.closed() {
-		conn.Flush()
 	}
 }
 
@@ -406,7 +395,7 @@ func (p *producer) acknowledgedLocked(s *slot, answer *remoting.Command) bool {
 		}
 		p.ledger.acknowledged(s.number, int(queueID), offset)
 	}
-	p.counted.latencies = append(p.counted.latencies, p.live.ReadAt()-s.due)
+	p.counted.latencies = append(p.counted.latencies, p.conn.ReadAt()-s.due)
 	p.counted.messages += int64(p.ps.cfg.perRequest())
 	p.counted.bytes += int64(s.bytes)
 	return true
@@ -428,7 +417,7 @@ func (p *producer) retry() {
 	now := wire.Clock()
 	for len(p.free) > 0 && p.issueLocked(now, now) {
 	}
-	conn := p.live
+	conn := p.conn
 	p.state.Unlock()
 	if conn != nil {
 		conn.Flush()

@@ -89,10 +89,7 @@ func (r *runner) produce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := ps.start(ctx); err != nil {
-		return noBroker(err)
-	}
-	err = r.measure(ctx, window{recs: ps.recs, ended: ps.spent})
+	err = r.measure(ctx, window{start: func() error { return ps.start(ctx) }, recs: ps.recs, ended: ps.spent})
 	ps.stop()
 	if err != nil {
 		return err
@@ -120,8 +117,6 @@ func (r *runner) ends(ctx context.Context, set func(*queue, int64)) error {
 		return err
 	})
 }
-
-func noBroker(err error) error { return fmt.Errorf("connect to the broker: %w", err) }
 
 // leftOver adds the failures that came after the window: of requests that it saw the beginning of.
 func (r *runner) leftOver(recs recorders) {
@@ -155,10 +150,7 @@ func (r *runner) consume(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := cs.start(ctx); err != nil {
-		return noBroker(err)
-	}
-	err = r.measure(ctx, window{recs: cs.recs, count: r.cfg.Count})
+	err = r.measure(ctx, window{start: func() error { return cs.start(ctx) }, recs: cs.recs, count: r.cfg.Count})
 	cs.stop()
 	return err
 }
@@ -184,10 +176,7 @@ func (r *runner) drain(ctx context.Context) error {
 		return err
 	}
 	r.cfg.Warmup, r.cfg.Duration = 0, 0
-	if err := cs.start(ctx); err != nil {
-		return noBroker(err)
-	}
-	err = r.measure(ctx, window{recs: cs.recs, ended: cs.caughtUp})
+	err = r.measure(ctx, window{start: func() error { return cs.start(ctx) }, recs: cs.recs, ended: cs.caughtUp})
 	cs.stop()
 	switch {
 	case err != nil:
@@ -205,7 +194,7 @@ func (r *runner) fill(ctx context.Context) (*producers, error) {
 		return nil, err
 	}
 	if err := ps.start(ctx); err != nil {
-		return nil, noBroker(err)
+		return nil, err
 	}
 	sum, err := r.watch(ctx, "fill", ps.recs, 0, ps.spent)
 	ps.stop()
@@ -265,14 +254,13 @@ func (r *runner) latency(ctx context.Context) error {
 		return err
 	}
 	if err := cs.start(ctx); err != nil {
-		return noBroker(err)
+		return err
 	}
 	defer cs.stop()
-	if err := ps.start(ctx); err != nil {
-		return noBroker(err)
-	}
 	// The producers' failures count, their latency does not: a message ends when it is consumed.
-	err = r.measure(ctx, window{recs: cs.recs, failures: ps.recs, ended: func() bool { return false }, count: r.cfg.Count * int64(r.cfg.Groups)})
+	err = r.measure(ctx, window{
+		start: func() error { return ps.start(ctx) }, recs: cs.recs, failures: ps.recs, count: r.cfg.Count * int64(r.cfg.Groups),
+	})
 	ps.stop()
 	if err != nil {
 		return err
@@ -305,7 +293,7 @@ func (r *runner) verify(ctx context.Context, ps *producers) error {
 		return err
 	}
 	if err := cs.start(ctx); err != nil {
-		return noBroker(err)
+		return err
 	}
 	_, err = r.watch(ctx, "read back", cs.recs, 0, cs.caughtUp)
 	cs.stop()

@@ -50,7 +50,7 @@ type Request interface {
 
 // Call is a request in flight. Its owner keeps it and uses it again, after Done.
 type Call struct {
-	// Done gets the answer, which is valid until Done returns, or an error.
+	// Done gets the answer, which is valid until Done returns, or an error. The connection's lock is held meanwhile.
 	Done func(call *Call, answer *remoting.Command, err error)
 	// HeadOnly says that of an answer with SUCCESS no more is looked at than that: it comes without fields and body.
 	HeadOnly bool
@@ -63,6 +63,8 @@ type Call struct {
 type Options struct {
 	Window int         // most requests in flight (1)
 	Round  func(*Conn) // runs on the reader after the answers of each read (Flush)
+	// Lock guards the connection; a user that shares it guards its own state with it (its own).
+	Lock *sync.Mutex
 	// Timeout bounds each request, and one write: Expire must be called now and then (10 s).
 	Timeout time.Duration
 }
@@ -78,11 +80,11 @@ type Conn struct {
 	readAt  time.Duration // when the bytes now being handed out were read; the reader's own
 	strays  atomic.Int64
 
-	mu      sync.Mutex // guards the fields below; nothing blocks under it, and no Done runs under it
-	calls   []*Call    // by slot
-	free    []uint16   // slots, the last used first
-	uses    []uint16   // of each slot
-	out     []byte     // appended, not yet written
+	mu      *sync.Mutex // guards the fields below; nothing blocks under it
+	calls   []*Call     // by slot
+	free    []uint16    // slots, the last used first
+	uses    []uint16    // of each slot
+	out     []byte      // appended, not yet written
 	spare   []byte
 	writing time.Duration // since when a write is under way; 0: none is
 	err     error         // why the connection ended
@@ -116,6 +118,9 @@ func newConn(nc net.Conn, o Options) *Conn {
 		nc: nc, round: o.Round, timeout: o.Timeout, done: make(chan struct{}),
 		calls: make([]*Call, o.Window), free: make([]uint16, o.Window), uses: make([]uint16, o.Window),
 	}
+	if c.mu = o.Lock; c.mu == nil {
+		c.mu = new(sync.Mutex)
+	}
 	if c.timeout == 0 {
 		c.timeout = timeoutDefault
 	}
@@ -131,7 +136,7 @@ func newConn(nc net.Conn, o Options) *Conn {
 // Addr is the peer's address.
 func (c *Conn) Addr() string { return c.nc.RemoteAddr().String() }
 
-// ReadAt is when the answer was read that Done now sees: answers that came in one read came at once.
+// ReadAt is when the answer was read that Done now sees: answers that came in one read came at once. For Done and Round.
 func (c *Conn) ReadAt() time.Duration { return c.readAt }
 
 // Strays is how many frames came that no call waited for: late answers, and requests of the server.
@@ -147,15 +152,18 @@ func (c *Conn) Err() error {
 	return c.err
 }
 
-// Send appends r to the output, to be answered to call. An error means that it is not sent and Done will not run.
+// Lock takes the connection's lock, which Send needs. Inside Done it is held.
+func (c *Conn) Lock()   { c.mu.Lock() }
+func (c *Conn) Unlock() { c.mu.Unlock() }
+
+// Send appends r to the output, to be answered to call. An error means that it is not sent and Done will not run. The
+// caller holds the lock.
 func (c *Conn) Send(call *Call, r Request, now time.Duration) error {
 	return c.SendFor(call, r, now, c.timeout)
 }
 
 // SendFor is Send with another timeout than the connection's.
 func (c *Conn) SendFor(call *Call, r Request, now, timeout time.Duration) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.err != nil {
 		return c.err
 	}
@@ -173,10 +181,8 @@ func (c *Conn) SendFor(call *Call, r Request, now, timeout time.Duration) error 
 	return nil
 }
 
-// SendOneway appends r, which gets no answer.
+// SendOneway appends r, which gets no answer. The caller holds the lock.
 func (c *Conn) SendOneway(r Request) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.err != nil {
 		return c.err
 	}
@@ -184,18 +190,19 @@ func (c *Conn) SendOneway(r Request) error {
 	return nil
 }
 
-// Buffered is how much has been appended and not been handed to a write.
-func (c *Conn) Buffered() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.out)
-}
+// Buffered is how much has been appended and not been handed to a write. The caller holds the lock.
+func (c *Conn) Buffered() int { return len(c.out) }
 
 // Flush writes what was appended. When another goroutine is writing, that one takes it along.
 func (c *Conn) Flush() {
 	c.mu.Lock()
-	if c.writing != 0 || len(c.out) == 0 || c.err != nil {
-		c.mu.Unlock()
+	c.FlushLocked()
+	c.mu.Unlock()
+}
+
+// FlushLocked is Flush for a caller that holds the lock, as in Done; it is released during the write.
+func (c *Conn) FlushLocked() {
+	if c.writing != 0 {
 		return
 	}
 	for len(c.out) > 0 && c.err == nil {
@@ -213,25 +220,20 @@ func (c *Conn) Flush() {
 			c.failLocked(fmt.Errorf("write: %w", err))
 		}
 	}
-	c.mu.Unlock()
 }
 
 // Expire ends the calls whose time is over, and the connection when a write hangs.
 func (c *Conn) Expire(now time.Duration) {
-	var expired []*Call
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.writing != 0 && now-c.writing > c.timeout {
 		c.failLocked(fmt.Errorf("write: the peer takes nothing: %w", ErrTimeout))
 	}
 	for slot, call := range c.calls {
 		if call != nil && now > call.deadline && c.err == nil {
 			c.takeLocked(uint16(slot))
-			expired = append(expired, call)
+			call.Done(call, nil, ErrTimeout)
 		}
-	}
-	c.mu.Unlock()
-	for _, call := range expired {
-		call.Done(call, nil, ErrTimeout)
 	}
 }
 
@@ -267,18 +269,14 @@ func (c *Conn) read() {
 		err = errors.New("closed by the peer")
 	}
 	c.failLocked(err)
-	err = c.err
-	var left []*Call
+	c.readAt = Clock()
 	for slot, call := range c.calls {
 		if call != nil {
-			left = append(left, c.takeLocked(uint16(slot)))
+			c.takeLocked(uint16(slot))
+			call.Done(call, nil, c.err)
 		}
 	}
 	c.mu.Unlock()
-	c.readAt = Clock()
-	for _, call := range left {
-		call.Done(call, nil, err)
-	}
 	close(c.done)
 }
 
@@ -307,6 +305,8 @@ func (c *Conn) readFrames() error {
 // handOut hands out the whole frames at the start of b: used bytes. need is the length of the frame behind them, 0 if that
 // is not known yet.
 func (c *Conn) handOut(b []byte, answer *remoting.Command) (used, need int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for {
 		need, err = remoting.FrameLength(b[used:])
 		if err != nil || need == 0 || need > len(b)-used {
@@ -328,11 +328,12 @@ func (c *Conn) answered(frame []byte, answer *remoting.Command) error {
 		}
 		h = head{answer.Code, answer.Opaque, answer.Flag}
 	}
-	call := c.take(h)
-	if call == nil {
+	slot := h.opaque & slotMask
+	if h.flag&remoting.FlagResponse == 0 || int(slot) >= len(c.calls) || c.calls[slot] == nil || c.calls[slot].opaque != h.opaque {
 		c.strays.Add(1)
 		return nil
 	}
+	call := c.takeLocked(uint16(slot))
 	if plain {
 		if call.HeadOnly && h.code == remoting.Success {
 			answer.Reset()
@@ -344,17 +345,6 @@ func (c *Conn) answered(frame []byte, answer *remoting.Command) error {
 	}
 	call.Done(call, answer, nil)
 	return nil
-}
-
-// take takes the call that an answer belongs to out of its slot; nil: none waits for it.
-func (c *Conn) take(h head) *Call {
-	slot := h.opaque & slotMask
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if h.flag&remoting.FlagResponse == 0 || int(slot) >= len(c.calls) || c.calls[slot] == nil || c.calls[slot].opaque != h.opaque {
-		return nil
-	}
-	return c.takeLocked(uint16(slot))
 }
 
 // makeRoom moves what is left of buffer to its start, and into another buffer when the next frame needs a larger one or

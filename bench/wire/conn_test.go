@@ -109,9 +109,7 @@ func TestAnyCutOfTheStream(t *testing.T) {
 			}}
 			cmd := NewCommand(remoting.GetMaxOffset, "topic", "t")
 			cmd.Serialize = remoting.SerializeType(r.IntN(2))
-			if err := c.Send(call, command{cmd}, Clock()); err != nil {
-				t.Fatal(err)
-			}
+			send(t, c, call, command{cmd})
 		}
 		c.Flush()
 		requests := make([]*remoting.Command, calls)
@@ -174,11 +172,22 @@ type outcomes chan outcome
 func ask(t *testing.T, c *Conn, ch outcomes) *Call {
 	t.Helper()
 	call := newCall(ch)
-	if err := c.Send(call, command{NewCommand(remoting.GetMaxOffset)}, Clock()); err != nil {
-		t.Fatal(err)
-	}
+	send(t, c, call, command{NewCommand(remoting.GetMaxOffset)})
 	c.Flush()
 	return call
+}
+
+func trySend(c *Conn, call *Call, r Request) error {
+	c.Lock()
+	defer c.Unlock()
+	return c.Send(call, r, Clock())
+}
+
+func send(t *testing.T, c *Conn, call *Call, r Request) {
+	t.Helper()
+	if err := trySend(c, call, r); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // A late answer is nobody's, also when its call's place is in use again.
@@ -187,7 +196,7 @@ func TestLateAnswersAreStrays(t *testing.T) {
 	ch := make(outcomes, 1)
 	call := ask(t, c, ch)
 	first := p.next()
-	if err := c.Send(newCall(ch), command{NewCommand(remoting.GetMaxOffset)}, Clock()); !errors.Is(err, ErrFull) {
+	if err := trySend(c, newCall(ch), command{NewCommand(remoting.GetMaxOffset)}); !errors.Is(err, ErrFull) {
 		t.Fatalf("a second request in a window of one: %v", err)
 	}
 	c.Expire(Clock())
@@ -200,9 +209,7 @@ func TestLateAnswersAreStrays(t *testing.T) {
 	if o := ch.next(t); !errors.Is(o.err, ErrTimeout) {
 		t.Fatalf("the call ended with %+v", o)
 	}
-	if err := c.Send(call, command{NewCommand(remoting.GetMaxOffset)}, Clock()); err != nil { // the same call, again
-		t.Fatal(err)
-	}
+	send(t, c, call, command{NewCommand(remoting.GetMaxOffset)}) // the same call, again
 	c.Flush()
 	second := p.next()
 	stranger := NewCommand(remoting.NotifyConsumerIDsChanged) // a request of the server
@@ -237,7 +244,7 @@ func TestCallsEndWithTheConnection(t *testing.T) {
 			}
 		}
 		<-c.Done()
-		if err := c.Send(newCall(ch), command{NewCommand(remoting.GetMaxOffset)}, Clock()); err == nil || c.Err() == nil {
+		if err := trySend(c, newCall(ch), command{NewCommand(remoting.GetMaxOffset)}); err == nil || c.Err() == nil {
 			t.Errorf("%s: the connection still takes requests", what)
 		}
 		if _, err := c.Invoke(t.Context(), NewCommand(remoting.GetMaxOffset)); err == nil {
@@ -275,9 +282,7 @@ func TestWriteThatHangs(t *testing.T) {
 	cmd := NewCommand(remoting.SendMessageV2)
 	cmd.Body = make([]byte, 15<<20)
 	call := newCall(ch)
-	if err := c.Send(call, command{cmd}, Clock()); err != nil {
-		t.Fatal(err)
-	}
+	send(t, c, call, command{cmd})
 	_ = p.conn.(*net.TCPConn).SetReadBuffer(4096)
 	flushed := make(chan struct{})
 	go func() { c.Flush(); close(flushed) }()
@@ -357,13 +362,15 @@ func TestNoAllocations(t *testing.T) {
 	}
 	n := testing.AllocsPerRun(200, func() {
 		now := Clock()
+		c.Lock()
 		for i := range calls {
 			requests[i].Key++
 			if err := c.Send(&calls[i], &requests[i], now); err != nil {
 				t.Error(err)
 			}
 		}
-		c.Flush()
+		c.FlushLocked()
+		c.Unlock()
 		<-answered
 	})
 	if n > 1 { // of 64 sends

@@ -9,8 +9,9 @@
 // consumer that pulls on) does so on the reader, in Done, and flushes in Round: then a connection is one goroutine, one
 // read and one write for as many messages as the server answered at once.
 //
-// Send, Flush, Expire and Close may be called from any goroutine, also inside Done and Round. Done runs once for each
-// Send that returned nil: with the answer, or with an error (ErrTimeout, or why the connection ended).
+// A connection has one lock, which its user may share: it is taken once for all answers of a read, and held while Done
+// runs. Whoever else sends takes it for as many requests as there are. Done runs once for each Send that returned nil: with
+// the answer, or with an error (ErrTimeout, or why the connection ended).
 //
 // Nothing that comes in is trusted: lengths are checked before they are used, an answer must belong to a call in flight,
 // and a broken frame ends the connection. The package keeps no routes and does not reconnect; that is its user's part.

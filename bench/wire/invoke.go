@@ -64,10 +64,15 @@ func (c *Conn) Invoke(ctx context.Context, cmd *remoting.Command) (*remoting.Com
 		ch <- outcome{answer, err}
 	}}
 	what := remoting.RequestName(cmd.Code)
-	if err := c.Send(call, command{cmd}, Clock()); err != nil {
+	c.Lock()
+	err := c.Send(call, command{cmd}, Clock())
+	if err == nil {
+		c.FlushLocked()
+	}
+	c.Unlock()
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
-	c.Flush()
 	select {
 	case o := <-ch:
 		if o.err != nil {
