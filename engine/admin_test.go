@@ -345,6 +345,9 @@ func TestOffsetsOfMadeUpNames(t *testing.T) {
 	wantCode(t, commit("g", "T", 0), remoting.Success)
 	entries := b.offsets.entries.Swap(offsetEntriesMax)
 	wantRemark(t, "a new queue at the limit", commit("g", "T", 1), remoting.SystemError, "limit")
+	if n := b.offsets.refused.Load(); n != 1 {
+		t.Errorf("%d offsets counted as refused", n)
+	}
 	wantCode(t, commit("g", "T", 0), remoting.Success)
 	if got := b.offsets.entries.Add(entries - offsetEntriesMax); got != 2 {
 		t.Errorf("%d offsets; want 2", got)

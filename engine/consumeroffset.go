@@ -36,6 +36,7 @@ type ConsumerOffsetManager struct {
 	slaveSeen atomic.Bool  // a loopmq slave has asked for the table, in this life or an earlier one
 	commits   atomic.Int64
 	saved     atomic.Int64 // commits that the file holds
+	refused   atomic.Int64 // commits dropped at the table's limit
 	fullOnce  sync.Once
 	startedAt int64
 }
@@ -149,7 +150,9 @@ func (m *ConsumerOffsetManager) commit(key []byte, queueID int32, offset int64) 
 			resets++
 		}
 		m.setLocked(s, string(key), queueID, offset, resets)
-		_, known = s.tables[string(key)][queueID]
+		if _, known = s.tables[string(key)][queueID]; !known {
+			m.refused.Add(1)
+		}
 		return known
 	}
 	table[queueID] = offset

@@ -54,7 +54,8 @@ type PullRequestHoldService struct {
 
 	limit, sessionLimit int
 
-	parked atomic.Int32 // pulls in queues: an arrival that nobody waits for looks no further
+	parked  atomic.Int32 // pulls in queues: an arrival that nobody waits for looks no further
+	refused atomic.Int64 // pulls beyond a limit
 
 	mu         sync.Mutex // guards what follows
 	queues     map[holdKey]pullList
@@ -150,6 +151,7 @@ func (s *PullRequestHoldService) park(pr *pullRequest) {
 		pr.recycle()
 		return
 	case full != "":
+		s.refused.Add(1)
 		pr.refuse(remoting.SystemBusy, full)
 		return
 	}
@@ -172,6 +174,7 @@ func (s *PullRequestHoldService) block(pr *pullRequest) {
 	case gone:
 		pr.recycle()
 	case full != "":
+		s.refused.Add(1)
 		pr.refuse(remoting.SystemBusy, full)
 	}
 }

@@ -285,6 +285,9 @@ func TestHeldPullBeyondItsShare(t *testing.T) {
 	}
 	eventually(t, "the pulls to be held", func() bool { return b.hold.Held() == 3 })
 	wantRemark(t, "the fourth", c.await(hold(c)), remoting.SystemBusy, "too many pulls held for one connection")
+	if n := b.hold.refused.Load(); n != 1 {
+		t.Errorf("%d pulls counted as refused", n)
+	}
 	elsewhere := hold(other)
 	eventually(t, "another connection's pull to be held", func() bool { return b.hold.Held() == 4 })
 	other.send("T", 0, []byte("x"), "")

@@ -122,7 +122,7 @@ var brokerMetrics = []metric{
 
 var (
 	flushSecondsDesc = prometheus.NewDesc("rocketmq_commitlog_flush_seconds", "Time of flushes of the log. Rising: the disk is slower, and with SYNC_FLUSH so is every send.", nil, nil)
-	limitHitsDesc    = prometheus.NewDesc("rocketmq_limit_hits_total", "How often a limit closed or refused a connection, by limit.", []string{"limit"}, nil)
+	limitHitsDesc    = prometheus.NewDesc("rocketmq_limit_hits_total", "How often a limit closed a connection, or refused one, a pull or an offset, by limit.", []string{"limit"}, nil)
 	laneQueueDesc    = prometheus.NewDesc("rocketmq_lane_queue_length", "Requests that wait for a worker. At its capacity requests answer SYSTEM_BUSY.", []string{"lane"}, nil)
 	laneWaitDesc     = prometheus.NewDesc("rocketmq_lane_head_wait_seconds", "How long the oldest of them has waited.", []string{"lane"}, nil)
 	readOnlyDesc     = prometheus.NewDesc("rocketmq_store_read_only", "Present, with value 1, once a fault made the store read-only; the cause is in the label.", []string{"cause"}, nil)
@@ -166,6 +166,8 @@ func (b *BrokerController) collectMetrics(ch chan<- prometheus.Metric) {
 	count(limitHitsDesc, s.server.ClosedPartialAge, "partialFrameAge")
 	count(limitHitsDesc, s.server.ClosedOutbound, "outbound")
 	count(limitHitsDesc, s.server.ClosedIdle, "idle")
+	count(limitHitsDesc, b.hold.refused.Load(), "heldPulls")
+	count(limitHitsDesc, b.offsets.refused.Load(), "consumerOffsets")
 	for name, lane := range map[string]*reactor.Lane{"pull": b.pullLane, "coldPull": b.coldPullLane, "query": b.queryLane, "admin": b.adminLane} {
 		ch <- prometheus.MustNewConstMetric(laneQueueDesc, prometheus.GaugeValue, float64(lane.Len()), name)
 		ch <- prometheus.MustNewConstMetric(laneWaitDesc, prometheus.GaugeValue, lane.HeadWait().Seconds(), name)
