@@ -43,7 +43,7 @@ var opens = []string{
 // Peer is one release, ready to run.
 type Peer struct {
 	Version   string
-	classpath string // our programs, then the jars
+	Classpath string // our programs, then the jars
 	home      string // rocketmq.home.dir: log settings for 4.x
 	settings  string // log settings for 5.x and the client
 }
@@ -80,7 +80,7 @@ func Fetch(ctx context.Context, version string, programs fs.FS) (*Peer, error) {
 	}
 	return &Peer{
 		Version:   version,
-		classpath: classesDir(dir) + ":" + string(bytes.TrimSpace(jars)),
+		Classpath: classesDir(dir) + ":" + string(bytes.TrimSpace(jars)),
 		home:      filepath.Join(dir, "home"), settings: filepath.Join(dir, "logback.xml"),
 	}, nil
 }
@@ -200,6 +200,6 @@ func (p *Peer) Command(userHome string, flags []string, class string, arguments 
 		"-Duser.home=" + userHome, "-Drocketmq.home.dir=" + p.home, "-Dlogback.configurationFile=" + p.settings,
 		"-Drmq.logback.configurationFile=" + p.settings, "-Drocketmq.client.logLevel=WARN",
 	}, opens...)
-	all = append(append(all, flags...), "-cp", p.classpath, class)
+	all = append(append(all, flags...), "-cp", p.Classpath, class)
 	return append(all, arguments...)
 }

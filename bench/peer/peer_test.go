@@ -109,7 +109,7 @@ func TestFilesAreWellFormed(t *testing.T) {
 }
 
 func TestBrokerCommand(t *testing.T) {
-	b := Broker{&Peer{Version: "4.9.7", classpath: "/classes:/a.jar", home: "/home", settings: "/logback.xml"}, "4g"}
+	b := Broker{&Peer{Version: "4.9.7", Classpath: "/classes:/a.jar", home: "/home", settings: "/logback.xml"}, "4g"}
 	path, arguments := b.Broker("/dir", "/dir/broker.conf")
 	if path != "java" || b.Build() != (result.Build{Name: "java", Version: "4.9.7"}) {
 		t.Errorf("%s, %+v", path, b.Build())

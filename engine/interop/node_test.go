@@ -94,7 +94,7 @@ func (p *peer) startNames(t *testing.T) names {
 	conf := writeConf(t, dir, "namesrv.conf", map[string]string{
 		"listenPort": fmt.Sprint(port), "bindAddress": "127.0.0.1", "kvConfigPath": filepath.Join(dir, "kvConfig.json"),
 	})
-	return names{startProcess(t, "namesrv "+p.version, p.java(t, "256m", "org.apache.rocketmq.namesrv.NamesrvStartup", "-c", conf), "boot success"), local(port)}
+	return names{startProcess(t, "namesrv "+p.Version, p.java(t, "256m", "org.apache.rocketmq.namesrv.NamesrvStartup", "-c", conf), "boot success"), local(port)}
 }
 
 // broker is a running broker.
@@ -137,7 +137,7 @@ func (p *peer) startBroker(t *testing.T, conf map[string]string) broker {
 	t.Helper()
 	file := writeConf(t, t.TempDir(), "broker.conf", conf)
 	cmd := p.java(t, "768m", "org.apache.rocketmq.broker.BrokerStartup", "-c", file)
-	return broker{startProcess(t, "broker "+p.version, cmd, "boot success"), "127.0.0.1:" + conf["listenPort"]}
+	return broker{startProcess(t, "broker "+p.Version, cmd, "boot success"), "127.0.0.1:" + conf["listenPort"]}
 }
 
 func writeConf(t *testing.T, dir, name string, conf map[string]string) string {

@@ -7,7 +7,6 @@ package interop
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"io"
 	"os"
@@ -17,32 +16,22 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	benchpeer "loopmq/bench/peer"
 )
 
-// javaVersions are the releases of RocketMQ that the tests run: the last of 4.9 that Maven Central has whole, and a 5.x.
-var javaVersions = []string{"4.9.7", "5.3.3"}
+// javaVersions are the releases of RocketMQ that the tests run.
+var javaVersions = benchpeer.Versions
 
-// javaOpens are what RocketMQ reaches into on a current JDK.
-var javaOpens = []string{
-	"--add-opens=java.base/java.nio=ALL-UNNAMED", "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
-	"--add-exports=java.base/sun.nio.ch=ALL-UNNAMED", "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
-	"--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED", "--add-exports=java.base/jdk.internal.misc=ALL-UNNAMED",
-}
-
-// peer is one version of the real RocketMQ, ready to run.
-type peer struct {
-	version   string
-	classpath string // jars, and our programs
-	home      string // rocketmq.home.dir: log settings for 4.x
-}
+// peer is one version of the real RocketMQ with the programs of testdata/java, ready to run.
+type peer struct{ benchpeer.Peer }
 
 var (
 	peersMu sync.Mutex
 	peers   = make(map[string]*peer)
 )
 
-// fetchPeer resolves a version through Maven and compiles our programs against it: once a machine, under the user's
-// cache, and again when pom or programs change.
+// fetchPeer fetches a version and compiles our programs against it: once a machine, and again when they change.
 func fetchPeer(t *testing.T, version string) *peer {
 	t.Helper()
 	peersMu.Lock()
@@ -50,100 +39,19 @@ func fetchPeer(t *testing.T, version string) *peer {
 	if p := peers[version]; p != nil {
 		return p
 	}
-	cache, err := os.UserCacheDir()
+	fetched, err := benchpeer.Fetch(t.Context(), version, os.DirFS("testdata/java"))
 	must(t, err)
-	pom, err := filepath.Abs("testdata/pom.xml")
-	must(t, err)
-	sources, err := filepath.Glob("testdata/java/*.java")
-	must(t, err)
-	dir := filepath.Join(cache, "loopmq-interop", version+"-"+digest(t, append(sources, pom, "testdata/logback.xml")...))
-	p := &peer{version: version, home: filepath.Join(dir, "home")}
-	jars := filepath.Join(dir, "jars")
-	classes := filepath.Join(dir, "classes")
-	if _, err := os.Stat(filepath.Join(dir, "done")); err != nil || !jarsPresent(jars) {
-		must(t, os.MkdirAll(filepath.Join(p.home, "conf"), 0o755))
-		settings, err := os.ReadFile("testdata/logback.xml")
-		must(t, err)
-		for _, name := range []string{"broker", "namesrv", "tools"} {
-			must(t, os.WriteFile(filepath.Join(p.home, "conf", "logback_"+name+".xml"), settings, 0o644))
-		}
-		fetchJars(t, pom, version, jars)
-		compile(t, jars, classes, sources)
-		must(t, os.WriteFile(filepath.Join(dir, "done"), nil, 0o644))
-	}
-	list, err := os.ReadFile(jars)
-	must(t, err)
-	p.classpath = classes + ":" + string(bytes.TrimSpace(list))
+	p := &peer{*fetched}
 	peers[version] = p
 	return p
-}
-
-// fetchJars asks Maven for the class path; a download that fails is tried again.
-func fetchJars(t *testing.T, pom, version, jars string) {
-	t.Helper()
-	const tries = 3
-	for i := 1; ; i++ {
-		out, err := exec.Command("mvn", "-q", "-B", "-f", pom, "-Drocketmq.version="+version, "dependency:build-classpath",
-			"-Dmdep.outputFile="+jars, "-Dmdep.includeScope=runtime").CombinedOutput()
-		if err == nil {
-			return
-		}
-		if i == tries {
-			t.Fatalf("mvn for RocketMQ %s: %v\n%s", version, err, out)
-		}
-		time.Sleep(time.Duration(i) * 5 * time.Second)
-	}
-}
-
-func compile(t *testing.T, jars, classes string, sources []string) {
-	t.Helper()
-	list, err := os.ReadFile(jars)
-	must(t, err)
-	must(t, os.MkdirAll(classes, 0o755))
-	args := append([]string{"-nowarn", "-Xlint:none", "-encoding", "UTF-8", "-d", classes, "-cp", string(bytes.TrimSpace(list))}, sources...)
-	if out, err := exec.Command("javac", args...).CombinedOutput(); err != nil {
-		t.Fatalf("javac: %v\n%s", err, out)
-	}
-}
-
-func jarsPresent(list string) bool {
-	text, err := os.ReadFile(list)
-	if err != nil {
-		return false
-	}
-	for jar := range bytes.SplitSeq(bytes.TrimSpace(text), []byte(":")) {
-		if _, err := os.Stat(string(jar)); err != nil {
-			return false
-		}
-	}
-	return true
-}
-
-func digest(t *testing.T, paths ...string) string {
-	t.Helper()
-	sum := sha256.New()
-	for _, path := range paths {
-		text, err := os.ReadFile(path)
-		must(t, err)
-		fmt.Fprintf(sum, "%s %d\n", filepath.Base(path), len(text))
-		sum.Write(text)
-	}
-	return fmt.Sprintf("%x", sum.Sum(nil)[:8])
 }
 
 // java is the command of a Java main class; its user.home is a directory of the test.
 func (p *peer) java(t *testing.T, heap, class string, args ...string) *exec.Cmd {
 	t.Helper()
 	home := t.TempDir()
-	settings, err := filepath.Abs("testdata/logback.xml")
-	must(t, err)
-	flags := append([]string{
-		"-Xms64m", "-Xmx" + heap, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Duser.home=" + home,
-		"-Drocketmq.home.dir=" + p.home, "-Dlogback.configurationFile=" + settings, "-Drmq.logback.configurationFile=" + settings,
-		"-Drocketmq.client.logLevel=WARN",
-	}, javaOpens...)
-	flags = append(flags, "-cp", p.classpath, class)
-	cmd := exec.Command("java", append(flags, args...)...)
+	flags := []string{"-Xms64m", "-Xmx" + heap, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"}
+	cmd := exec.Command("java", p.Command(home, flags, class, args...)...)
 	cmd.Dir = home
 	return cmd
 }
@@ -168,7 +76,7 @@ func (p *peer) run(t *testing.T, limit time.Duration, stdin io.Reader, class str
 		if log, logErr := os.ReadFile(filepath.Join(cmd.Dir, "java.log")); logErr == nil {
 			t.Logf("java.log of %s:\n%s", class, tail(log))
 		}
-		return out.String(), fmt.Errorf("%s of %s: %w", class, p.version, err)
+		return out.String(), fmt.Errorf("%s of %s: %w", class, p.Version, err)
 	}
 	return out.String(), nil
 }

@@ -37,11 +37,11 @@ public class Snippet {
     }
 }
 `), 0o644))
-			if out, err := exec.Command("javac", "-nowarn", "-Xlint:none", "-d", dir, "-cp", p.classpath, source).CombinedOutput(); err != nil {
+			if out, err := exec.Command("javac", "-nowarn", "-Xlint:none", "-d", dir, "-cp", p.Classpath, source).CombinedOutput(); err != nil {
 				t.Fatalf("javac: %v\n%s", err, out)
 			}
 			with := *p
-			with.classpath = dir + ":" + p.classpath
+			with.Classpath = dir + ":" + p.Classpath
 			startProcess(t, "snippet", with.java(t, "256m", "Snippet"), "hello")
 		})
 	}
