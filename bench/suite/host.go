@@ -22,6 +22,9 @@ import (
 const (
 	topic  = "bench"
 	queues = 8
+	// catchUpFile is the size of a file of the log that a slave copies. An empty slave is sent the master's last file: all
+	// is to be in one.
+	catchUpFile = 2000 << 20
 )
 
 // host is a subject's servers for a row, and its client if that is a process too.
@@ -65,8 +68,7 @@ func (h *host) makeBrokers() (err error) {
 	s := h.row.Settings
 	properties := map[string]string{"flushDiskType": s.Flush}
 	if h.row.Settings.Workload == CatchUp {
-		// An empty slave is sent the master's last file, so there must be one only.
-		properties["mappedFileSizeCommitLog"] = strconv.FormatInt(h.row.LogBytes+h.row.LogBytes/4&^4095, 10)
+		properties["mappedFileSizeCommitLog"] = strconv.Itoa(catchUpFile)
 	}
 	o := proc.BrokerOptions{Name: h.name + "-master", Properties: clone(properties, "brokerRole", s.Role)}
 	if h.master, err = h.site.NewBroker(h.subject.Flavour, o); err != nil {
@@ -229,23 +231,29 @@ func (h *host) window(ctx context.Context, s result.Settings, warmup, duration t
 	return h.client.Window(ctx, h.targets(), warmup, duration)
 }
 
+// fillTries bounds the attempts to write what a Java broker refuses when it is busy.
+const fillTries = 20
+
 // fill writes about count messages as fast as batches go.
 func (h *host) fill(ctx context.Context, count int64) error {
 	if h.filled {
 		return nil
 	}
 	s := batchRow("", 1024, 32).Settings
-	count -= count % int64(s.Batch)
-	s.Body, s.Count = h.row.Settings.Body, count
+	s.Body, s.Warmup, s.Duration = h.row.Settings.Body, 0, 0
 	s.Broker, s.Topics, s.Queues = h.addr(), []string{topic}, queues
-	s.Warmup, s.Duration = 0, 0
-	r, err := h.lean(ctx, s)
-	if err != nil {
-		return fmt.Errorf("fill: %w", err)
+	batch := int64(s.Batch)
+	left := count / batch * batch
+	for range fillTries {
+		s.Count = left
+		r, err := h.lean(ctx, s)
+		if err != nil {
+			return fmt.Errorf("fill: %w", err)
+		}
+		if left -= r.Messages; left < batch {
+			h.filled = true
+			return nil
+		}
 	}
-	if r.Messages < count {
-		return fmt.Errorf("fill: %d of %d messages were acknowledged", r.Messages, count)
-	}
-	h.filled = true
-	return nil
+	return fmt.Errorf("fill: %d of %d messages were not acknowledged in %d attempts", left, count, fillTries)
 }

@@ -123,11 +123,7 @@ func (h *host) measureLag(ctx context.Context, s result.Settings) (*result.Resul
 	failed := make(chan error, 1)
 	began := time.Now()
 	go func() { failed <- lag.Follow(following, h.master.Addr, h.slave.Addr, began) }()
-	duration := time.Duration(s.Duration)
-	if duration == 0 {
-		duration = h.plan.Duration
-	}
-	r, err := h.window(ctx, s, h.plan.Warmup, duration)
+	r, err := h.window(ctx, s, h.plan.Warmup, h.plan.Duration)
 	stop()
 	if err = errors.Join(err, <-failed); err != nil {
 		return nil, err

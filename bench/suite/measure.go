@@ -180,7 +180,7 @@ func (h *host) measureCatchUp(ctx context.Context) (*result.Result, error) {
 }
 
 // catchUpLimit bounds the copying of a log.
-const catchUpLimit = 5 * time.Minute
+const catchUpLimit = 2 * time.Minute
 
 // awaitBytes waits until a file holds something at offset. A log is written in order, so what is before is there too. The
 // file is read because asking a broker for its end takes longer, and a JVM that starts answers late.

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
@@ -125,6 +126,7 @@ func (f *planFlags) register(flags *pflag.FlagSet, duration time.Duration) {
 
 // plan is a plan without rows and subjects. Results are added to all as they come.
 func (f *planFlags) plan(say func(string), all *[]*result.Result) (*suite.Plan, error) {
+	debug.SetGCPercent(benchGCPercent)
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
