@@ -125,8 +125,10 @@ func (l *ledger) answered(number int64) {
 	}
 }
 
-// open is how many messages before request number are in flight, counted from the oldest.
-func (l *ledger) open(number int64) uint32 { return uint32((number - l.floor) * l.perRequest) }
+// open is how many messages before message i of request number are in flight, counted from the oldest.
+func (l *ledger) open(number int64, i int) uint32 {
+	return uint32((number-l.floor)*l.perRequest + int64(i))
+}
 
 // acknowledged tells that a request's messages are stored from an offset on.
 func (l *ledger) acknowledged(number int64, queueID int, offset int64) {

@@ -200,7 +200,8 @@ func (p *puller) take(answer *remoting.Command, at time.Duration) bool {
 	return !idle
 }
 
-// messages counts the messages of an answer whose last is before next.
+// messages counts the messages of an answer whose last is before next. False says that there is one that is wrong: what was
+// counted before it is not asked for again.
 func (p *puller) messages(body []byte, next int64, at time.Duration) bool {
 	c := p.c
 	expected := p.request.Offset
@@ -208,6 +209,7 @@ func (p *puller) messages(body []byte, next int64, at time.Duration) bool {
 	for len(body) > 0 {
 		var err error
 		if body, err = wire.NextRecord(body, &r); err != nil || r.QueueOffset < expected || r.QueueOffset >= next || r.QueueID != int32(p.q.id) {
+			p.request.Offset, p.request.Commit = expected, expected
 			return false
 		}
 		expected = r.QueueOffset + 1

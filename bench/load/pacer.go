@@ -25,7 +25,7 @@ func (s schedule) due(n int64) time.Duration {
 
 // dueBy is how many requests are due until now.
 func (s schedule) dueBy(now time.Duration) int64 {
-	n := int64((now - s.start).Seconds() * s.rate)
+	n := max(int64((now-s.start).Seconds()*s.rate), 0)
 	for n > 0 && s.due(n-1) > now {
 		n--
 	}

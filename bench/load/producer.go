@@ -343,7 +343,7 @@ func (s *slot) fill(m *wire.Message, i int, now time.Duration) {
 	}
 	st := stamp{run: p.ps.run, producer: p.id, sequence: sequence, due: wire.WallClock(s.due)}
 	if p.ledger != nil {
-		st.open = p.ledger.open(s.number)
+		st.open = p.ledger.open(s.number, i)
 	}
 	m.Head = s.stamps[i*stampSize : (i+1)*stampSize]
 	st.put(m.Head)

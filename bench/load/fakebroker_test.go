@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package load
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"loopmq/bench/result"
+	"loopmq/reactor/remoting"
+	"loopmq/storage/message"
+)
+
+// fakeBroker keeps messages in memory, and does with them what a test tells it to.
+type fakeBroker struct {
+	t        *testing.T
+	listener net.Listener
+	running  sync.WaitGroup
+	// sent, if set, is told of each message that is sent, and says what to do with it.
+	sent func(number int, body []byte) deed
+	// pulled, if set, may change the records of an answer.
+	pulled func(records []byte) []byte
+
+	mu     sync.Mutex // guards the rest
+	queues map[string][][]byte
+	number int
+	conns  []net.Conn
+	held   [][]byte // messages to be stored later
+}
+
+// deed is what a fake broker does with a message.
+type deed int
+
+const (
+	deedStore deed = iota
+	deedLose       // answer, and store something else
+	deedTwice
+	deedSwap   // answer, and store it behind the next one
+	deedSilent // store, and do not answer
+	deedRefuse
+)
+
+func startFakeBroker(t *testing.T) *fakeBroker {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &fakeBroker{t: t, listener: l, queues: make(map[string][][]byte)}
+	b.running.Go(b.accept)
+	t.Cleanup(func() {
+		_ = l.Close()
+		b.disconnect()
+		b.running.Wait()
+	})
+	return b
+}
+
+func (b *fakeBroker) addr() string { return b.listener.Addr().String() }
+
+func (b *fakeBroker) accept() {
+	for {
+		conn, err := b.listener.Accept()
+		if err != nil {
+			return
+		}
+		b.mu.Lock()
+		b.conns = append(b.conns, conn)
+		b.mu.Unlock()
+		b.running.Go(func() {
+			defer conn.Close()
+			if err := b.serve(conn); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, io.ErrUnexpectedEOF) && !strings.Contains(err.Error(), "reset by peer") {
+				b.t.Errorf("fake broker: %v", err)
+			}
+		})
+	}
+}
+
+// disconnect ends all connections.
+func (b *fakeBroker) disconnect() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range b.conns {
+		_ = c.Close()
+	}
+	b.conns = nil
+}
+
+func (b *fakeBroker) serve(conn net.Conn) error {
+	r := bufio.NewReader(conn)
+	for {
+		length, err := r.Peek(4)
+		if err != nil {
+			return err
+		}
+		frame := make([]byte, 4+binary.BigEndian.Uint32(length))
+		if _, err := io.ReadFull(r, frame); err != nil {
+			return err
+		}
+		var cmd remoting.Command
+		if err := remoting.Decode(frame, &cmd); err != nil {
+			return err
+		}
+		if answer := b.handle(&cmd); answer != nil {
+			answer.Opaque, answer.Flag, answer.Version = cmd.Opaque, remoting.FlagResponse, remoting.Version
+			if _, err := conn.Write(answer.AppendTo(nil, 0)); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (b *fakeBroker) handle(cmd *remoting.Command) *remoting.Command {
+	answer := &remoting.Command{}
+	switch cmd.Code {
+	case remoting.GetAllTopicConfig:
+		config := map[string]any{"readQueueNums": 2, "writeQueueNums": 2, "perm": 6}
+		answer.Body, _ = json.Marshal(map[string]any{"topicConfigTable": map[string]any{"bench": config}})
+	case remoting.GetMaxOffset:
+		answer.Ext.AddInt("offset", int64(b.length(cmd.Ext.String("queueId"))))
+	case remoting.SendMessageV2:
+		return b.send(cmd)
+	case remoting.PullMessage:
+		return b.pull(cmd)
+	default:
+		answer.Code = remoting.RequestCodeNotSupported
+	}
+	return answer
+}
+
+func (b *fakeBroker) length(queueID string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.queues[queueID])
+}
+
+func (b *fakeBroker) send(cmd *remoting.Command) *remoting.Command {
+	b.mu.Lock()
+	number := b.number
+	b.number++
+	b.mu.Unlock()
+	what := deedStore
+	if b.sent != nil {
+		what = b.sent(number, cmd.Body)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	q := cmd.Ext.String("e")
+	body := append([]byte(nil), cmd.Body...)
+	answer := &remoting.Command{}
+	answer.Ext.Add("queueId", q)
+	answer.Ext.AddInt("queueOffset", int64(len(b.queues[q])))
+	switch what {
+	case deedLose:
+		body = []byte("another one")
+	case deedTwice:
+		b.queues[q] = append(b.queues[q], body)
+	case deedSwap:
+		b.held = append(b.held, body)
+		return answer
+	case deedRefuse:
+		return &remoting.Command{Code: remoting.SystemBusy}
+	}
+	b.queues[q] = append(b.queues[q], body)
+	b.queues[q] = append(b.queues[q], b.held...)
+	b.held = nil
+	if what == deedSilent {
+		return nil
+	}
+	return answer
+}
+
+func (b *fakeBroker) pull(cmd *remoting.Command) *remoting.Command {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	q := cmd.Ext.String("queueId")
+	offset, _ := strconv.Atoi(cmd.Ext.String("queueOffset"))
+	id, _ := strconv.Atoi(q)
+	answer := &remoting.Command{}
+	next := min(offset+5, len(b.queues[q]))
+	for at := offset; at < next; at++ {
+		answer.Body = message.AppendRecord(answer.Body, &message.Record{
+			QueueID: int32(id), QueueOffset: int64(at), Topic: []byte("bench"), Body: b.queues[q][at],
+		})
+	}
+	if b.pulled != nil && len(answer.Body) > 0 {
+		answer.Body = b.pulled(answer.Body)
+	}
+	if len(answer.Body) == 0 {
+		answer.Code = remoting.PullNotFound
+	}
+	answer.Ext.AddInt("nextBeginOffset", int64(max(next, offset)))
+	return answer
+}
+
+// verified is a run against a fake broker on one connection, one request at a time, that reads everything back.
+func verified(b *fakeBroker, count int64) Config {
+	cfg := testConfig(Produce, b.addr())
+	cfg.Mode, cfg.Threads, cfg.Connections, cfg.Count, cfg.Verify = ModeSync, 1, 1, count, true
+	return cfg
+}
+
+// What a broker does to messages behind its answers comes out, through all of the generator.
+func TestFaultsOfABroker(t *testing.T) {
+	f := func(what deed, want result.Account, says string) {
+		t.Helper()
+		b := startFakeBroker(t)
+		b.sent = func(number int, _ []byte) deed {
+			if number == 20 {
+				return what
+			}
+			return deedStore
+		}
+		r, err := Run(testContext(t), verified(b, 100), Hooks{})
+		if want.Acknowledged = 100; r == nil || *r.Accounted != want {
+			t.Errorf("%+v, %v; want %+v", r, err, want)
+			return
+		}
+		if !errors.Is(err, ErrWrong) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v; want %q", err, says)
+		}
+	}
+	f(deedLose, result.Account{Read: 99, Lost: 1}, "lost: message 20 of producer 0, acknowledged at offset 10 of bench/0, is not there")
+	f(deedTwice, result.Account{Read: 100, Duplicated: 1, Misplaced: 0}, "duplicated: message 20 of producer 0 at offset 11 of bench/0")
+}
+
+// One that is stored behind a later one is out of order.
+func TestBrokerSwaps(t *testing.T) {
+	b := startFakeBroker(t)
+	b.sent = func(number int, _ []byte) deed {
+		if number == 20 {
+			return deedSwap
+		}
+		return deedStore
+	}
+	cfg := verified(b, 100)
+	r, err := Run(testContext(t), cfg, Hooks{})
+	if r == nil || r.Accounted.Reordered+r.Accounted.Misplaced == 0 || r.Accounted.Lost != 0 || !errors.Is(err, ErrWrong) {
+		t.Fatalf("%+v, %v", r, err)
+	}
+}
+
+// A request without an answer is a failure, and its message, which came, is no fault.
+func TestUnanswered(t *testing.T) {
+	b := startFakeBroker(t)
+	b.sent = func(number int, _ []byte) deed {
+		switch number {
+		case 3:
+			return deedSilent
+		case 5:
+			return deedRefuse
+		}
+		return deedStore
+	}
+	cfg := verified(b, 50)
+	cfg.Timeout = result.Duration(100 * time.Millisecond)
+	r, err := Run(testContext(t), cfg, Hooks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (result.Account{Acknowledged: 48, Read: 49, Unconfirmed: 1}); *r.Accounted != want || r.Messages != 48 {
+		t.Fatalf("%d messages, %+v; want %+v", r.Messages, r.Accounted, want)
+	}
+	if r.Errors["TIMEOUT"] != 1 || r.Errors["SYSTEM_BUSY"] != 1 || r.ErrorCount() != 2 {
+		t.Fatalf("failures %v", r.Errors)
+	}
+}
+
+// Messages are due when the rate says, also while the broker stands still: what waits is counted from then.
+func TestNoCoordinatedOmission(t *testing.T) {
+	b := startFakeBroker(t)
+	const rate, count, still = 1000, 400, 100
+	release := make(chan struct{})
+	var mu sync.Mutex
+	due := make(map[int64]int64)
+	b.sent = func(number int, body []byte) deed {
+		if s, ok := readStamp(body); ok {
+			mu.Lock()
+			due[s.sequence] = s.due
+			mu.Unlock()
+		}
+		if number == still {
+			<-release // the only connection stands still, and many more become due
+		}
+		return deedStore
+	}
+	cfg := testConfig(Produce, b.addr())
+	cfg.Connections, cfg.Window, cfg.Rate, cfg.Count = 1, 4, rate, count
+	time.AfterFunc(300*time.Millisecond, func() { close(release) })
+	r, err := Run(testContext(t), cfg, Hooks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(due) != count || r.Messages != count || len(r.Errors) > 0 {
+		t.Fatalf("%d messages came, %d were answered, failures %v", len(due), r.Messages, r.Errors)
+	}
+	for n := int64(1); n < count; n++ {
+		if gap, want := due[n]-due[0], n*int64(time.Second)/rate; gap < want-2 || gap > want+2 {
+			t.Fatalf("message %d was due %d ns after the first; want %d", n, gap, want)
+		}
+	}
+	// At least those that became due while it stood still, but for the first 100 ms of it, have waited long.
+	if waited := r.Latency.Percentile(60); waited < 10*time.Millisecond {
+		t.Errorf("the 60th percentile of the latency is %v: waiting was not counted", waited)
+	}
+}
+
+// A broker that loses its connections is found again; what was in flight is a failure of its own kind.
+func TestConnectionsLost(t *testing.T) {
+	b := startFakeBroker(t)
+	b.sent = func(number int, _ []byte) deed {
+		if number == 500 {
+			go b.disconnect()
+			return deedSilent
+		}
+		return deedStore
+	}
+	cfg := testConfig(Produce, b.addr())
+	cfg.Connections, cfg.Count, cfg.Verify = 2, 2000, true
+	r, err := Run(testContext(t), cfg, Hooks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Errors[errConnectionLost] == 0 || r.Accounted.Acknowledged+r.Errors[errConnectionLost] != 2000 || r.Accounted.Lost != 0 {
+		t.Fatalf("%+v, failures %v", r.Accounted, r.Errors)
+	}
+}
+
+// Answers of a pull that are not messages, or not those that were asked for, count as bad, and reading goes on.
+func TestBadAnswers(t *testing.T) {
+	b := startFakeBroker(t)
+	bad := 0
+	b.pulled = func(records []byte) []byte {
+		if bad++; bad <= 3 {
+			switch bad {
+			case 1:
+				return records[:len(records)-1]
+			case 2:
+				return []byte("no messages at all, and long enough to be one: ........................................................")
+			}
+			records[23]++ // the queue's offset
+		}
+		return records
+	}
+	r, err := Run(testContext(t), verified(b, 30), Hooks{})
+	if err != nil || r.Accounted.Read != 30 || r.Accounted.Lost != 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if bad < 4 {
+		t.Fatalf("%d pulls", bad)
+	}
+}
