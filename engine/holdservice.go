@@ -33,7 +33,7 @@ const (
 type holdSession interface {
 	ID() uint64
 	Closed() bool
-	Writable() bool
+	Takes(bodyLen int) bool
 }
 
 type holdKey struct {
@@ -239,7 +239,7 @@ func (s *PullRequestHoldService) step(now time.Time) time.Duration {
 		due = append(due, pr)
 	}
 	for pr := range s.blocked {
-		if pr.session.Writable() {
+		if pr.session.Takes(pr.refusedSize) {
 			s.removeLocked(pr)
 			due = append(due, pr)
 		}

@@ -72,32 +72,33 @@ type pullRequest struct {
 	to      reactor.ReplyTo
 	session holdSession
 
-	names      []byte // memory of group and topic as the client wrote them
-	groupBytes []byte
-	topicBytes []byte
-	group      *SubscriptionGroupConfig
-	topic      string
-	queueID    int32
-	offset     storage.QueueOffset
-	maxMsgNums int
-	subVersion int64
-	ownFilter  bool // the request carried its expression
-	lite       bool
-	maySuspend bool
-	commitTo   int64 // -1: nothing to commit
-	filter     tagFilter
-	result     storage.GetMessageResult
-	parts      [][]byte
-	coldBuffer []byte
-	release    func()
-	onWorker   func()
-	stats      *GroupStats
-	statsTopic string
-	statsGroup string
-	deadline   time.Time // of the hold, and below what the hold service owns
-	ticket     uint64
-	heapIndex  int
-	links      [listKinds]pullLinks
+	names       []byte // memory of group and topic as the client wrote them
+	groupBytes  []byte
+	topicBytes  []byte
+	group       *SubscriptionGroupConfig
+	topic       string
+	queueID     int32
+	offset      storage.QueueOffset
+	maxMsgNums  int
+	subVersion  int64
+	ownFilter   bool // the request carried its expression
+	lite        bool
+	maySuspend  bool
+	commitTo    int64 // -1: nothing to commit
+	filter      tagFilter
+	result      storage.GetMessageResult
+	parts       [][]byte
+	coldBuffer  []byte
+	refusedSize int // of an answer that the session did not take: it is read again when there is room for so much
+	release     func()
+	onWorker    func()
+	stats       *GroupStats
+	statsTopic  string
+	statsGroup  string
+	deadline    time.Time // of the hold, and below what the hold service owns
+	ticket      uint64
+	heapIndex   int
+	links       [listKinds]pullLinks
 }
 
 // giveBack ends what was read for pr.
@@ -113,7 +114,7 @@ func (pr *pullRequest) recycle() {
 	if cap(pr.coldBuffer) > coldBufferKeep {
 		pr.coldBuffer = nil
 	}
-	pr.to, pr.session, pr.group, pr.filter = reactor.ReplyTo{}, nil, nil, tagFilter{}
+	pr.to, pr.session, pr.group, pr.filter, pr.refusedSize = reactor.ReplyTo{}, nil, nil, tagFilter{}, 0
 	pr.p.requests.Put(pr)
 }
 
@@ -317,7 +318,7 @@ func (p *PullMessageProcessor) rerun(pr *pullRequest) {
 // dispatch hands pr to the workers: those for cold reads when it would touch old files, so that they delay nobody at the
 // end of the log. Nothing is read for a session that does not take what it got.
 func (p *PullMessageProcessor) dispatch(pr *pullRequest) {
-	if !pr.session.Writable() {
+	if !pr.session.Takes(pr.refusedSize) {
 		p.b.hold.block(pr)
 		return
 	}
@@ -336,7 +337,7 @@ func (p *PullMessageProcessor) read(pr *pullRequest) {
 	case pr.session.Closed():
 		pr.recycle()
 		return
-	case !pr.session.Writable(): // since it was handed over
+	case !pr.session.Takes(pr.refusedSize): // since it was handed over
 		p.b.hold.block(pr)
 		return
 	}
@@ -427,6 +428,7 @@ func (p *PullMessageProcessor) answer(pr *pullRequest, code int32) {
 	if !pr.to.TryReplyLoans(resp, pr.parts, size, pr.release) {
 		// Other pulls of this client were read at the same time. This one is read again when the client has taken theirs.
 		pr.giveBack()
+		pr.refusedSize = size
 		p.b.hold.block(pr)
 	} else {
 		stats.Get(messages, int64(size))

@@ -62,7 +62,7 @@ func (s *Session) replyOrNot(resp *remoting.Command, l *loan) (taken, lent bool)
 		s.mu.Unlock()
 		return true, false
 	}
-	if l != nil && l.optional && !s.hasRoomLocked(l.size) {
+	if l != nil && l.optional && !s.hasRoom(l.size) {
 		s.mu.Unlock()
 		return false, false
 	}
@@ -86,8 +86,9 @@ func (s *Session) replyOrNot(resp *remoting.Command, l *loan) (taken, lent bool)
 	return true, lent
 }
 
-// hasRoomLocked says whether a body keeps unsent output half-way between the mark and where the connection is closed.
-func (s *Session) hasRoomLocked(bodyLen int) bool {
+// hasRoom says whether a body keeps unsent output half-way between the mark and where the connection is closed; for good
+// only under mu, under which bodies are added.
+func (s *Session) hasRoom(bodyLen int) bool {
 	unsent := s.outboundSize.Load() + s.unmeasured.Load()
 	return unsent == 0 || unsent+int64(bodyLen) <= int64(s.core.outboundMark*3/2)
 }

@@ -66,6 +66,9 @@ func (s *Session) Writable() bool {
 	return s.outboundSize.Load()+s.unmeasured.Load() <= int64(s.core.outboundMark) && !s.closing.Load()
 }
 
+// Takes is Writable for a body of this size: TryReplyLoans would take it.
+func (s *Session) Takes(bodyLen int) bool { return s.Writable() && s.hasRoom(bodyLen) }
+
 // Close closes the connection; OnSessionClose gets the reason. What was answered before the call is written, as far as
 // the peer takes it.
 func (s *Session) Close(reason string) {

@@ -582,7 +582,7 @@ func TestOptionalBodiesAreRefused(t *testing.T) {
 	if !try(to, remoting.FrameLengthMax-1000) {
 		t.Fatal("the only body is refused")
 	}
-	if try(to, 1) || released != 0 || s.replies != 1 {
+	if try(to, 1) || s.Takes(1) || released != 0 || s.replies != 1 {
 		t.Fatalf("beyond the mark and taken; %d released, %d replies", released, s.replies)
 	}
 	if !try(ReplyTo{Session: s, Oneway: true}, 1) || released != 1 {
@@ -600,7 +600,9 @@ func TestOptionalBodiesAreRefused(t *testing.T) {
 	}
 	taken := 0
 	for try(to, mark/4) {
-		taken++
+		if taken++; taken == 3 && (!s.Takes(mark*3/4) || s.Takes(mark*3/4+1)) {
+			t.Fatal("below the mark it takes what keeps it half above")
+		}
 	}
 	if taken != 6 {
 		t.Fatalf("%d quarters of the mark taken", taken)
