@@ -5,11 +5,14 @@ package load
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
 
 	"loopmq/bench/result"
+	"loopmq/bench/wire"
+	"loopmq/engine"
 	"loopmq/storage/vfs/faultfs"
 )
 
@@ -166,19 +169,18 @@ func TestBrokerComesBack(t *testing.T) {
 	cfg.ListenPort = int(b.Addr().Port())
 	load := testConfig(Produce, b.Addr().String())
 	load.Count, load.Verify, load.Rate, load.Timeout = 1500, true, 3000, result.Duration(2*time.Second)
-	seen := make(chan struct{})
 	type outcome struct {
 		r   *result.Result
 		err error
 	}
 	done := make(chan outcome)
 	go func() {
-		r, err := Run(testContext(t), load, Hooks{Begin: func() { close(seen) }})
+		r, err := Run(testContext(t), load, Hooks{})
 		done <- outcome{r, err}
 	}()
-	<-seen
+	awaitMessages(t, b.Addr().String())
 	stopBroker(t, b)
-	startBrokerOf(t, cfg, fs)
+	restart(t, cfg, fs)
 	o := <-done
 	if o.err != nil {
 		t.Fatal(o.err)
@@ -186,6 +188,45 @@ func TestBrokerComesBack(t *testing.T) {
 	a := o.r.Accounted
 	if a.Lost+a.Duplicated+a.Reordered+a.Corrupt+a.Misplaced != 0 || a.Acknowledged == 0 || a.Acknowledged != o.r.Messages {
 		t.Fatalf("%d messages, %+v, failures %v", o.r.Messages, a, o.r.Errors)
+	}
+}
+
+// restart starts a broker at the port it had; its port for slaves is any that is free.
+func restart(t *testing.T, cfg engine.Config, fs *faultfs.FS) {
+	t.Helper()
+	for range 20 {
+		cfg.HAListenPort = 20_000 + rand.IntN(10_000)
+		b, err := engine.New(cfg, engine.Options{FS: fs, Logger: testLogger(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err = b.Start(t.Context()); err == nil {
+			t.Cleanup(func() { stopBroker(t, b) })
+			return
+		}
+		t.Logf("port for slaves %d: %v", cfg.HAListenPort, err)
+	}
+	t.Fatal("no port for slaves is free")
+}
+
+// awaitMessages waits until a broker has the first messages of a run.
+func awaitMessages(t *testing.T, addr string) {
+	t.Helper()
+	ctx := testContext(t)
+	conn, err := dial(ctx, "broker", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { conn.Close(); <-conn.Done() }()
+	for {
+		end, err := wire.MaxOffset(ctx, conn, "bench", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if end > 0 {
+			return
+		}
+		time.Sleep(time.Millisecond)
 	}
 }
 
