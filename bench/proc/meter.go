@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"loopmq/bench/result"
 )
@@ -22,6 +23,7 @@ type Meter struct {
 	servers   []Target
 	generator int
 	watches   []*watch // servers, then the generator
+	began     time.Time
 	busy      machine
 }
 
@@ -43,6 +45,7 @@ func (m *Meter) Begin() error {
 		}
 		m.watches = append(m.watches, w)
 	}
+	m.began = time.Now()
 	var err error
 	m.busy, err = readMachine()
 	return err
@@ -60,6 +63,7 @@ func (m *Meter) Sample() error {
 
 // End puts what the window used into r.
 func (m *Meter) End(r *result.Result) error {
+	took := time.Since(m.began)
 	now, err := readMachine()
 	if err != nil {
 		return err
@@ -78,7 +82,7 @@ func (m *Meter) End(r *result.Result) error {
 			r.GeneratorCost = &u
 		}
 	}
-	r.Others = &result.Others{CPUSeconds: max(others, 0), StealSeconds: now.steal - m.busy.steal}
+	r.Others = &result.Others{Seconds: took.Seconds(), CPUSeconds: max(others, 0), StealSeconds: now.steal - m.busy.steal}
 	return nil
 }
 

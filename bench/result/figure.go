@@ -47,10 +47,10 @@ func generatorCPU(r *Result) (float64, bool) {
 
 // othersCPU is in percent of a processor. A run that others took much from tells little.
 func othersCPU(r *Result) (float64, bool) {
-	if r.Others == nil || r.Seconds <= 0 {
+	if r.Others == nil || r.Others.Seconds <= 0 {
 		return 0, false
 	}
-	return 100 * (r.Others.CPUSeconds + r.Others.StealSeconds) / r.Seconds, true
+	return 100 * (r.Others.CPUSeconds + r.Others.StealSeconds) / r.Others.Seconds, true
 }
 
 func server(r *Result) Usage {

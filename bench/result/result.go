@@ -107,6 +107,7 @@ type PerMillion struct {
 
 // Others tells whether the run was disturbed.
 type Others struct {
+	Seconds      float64 `json:"seconds"` // of the time that was looked at; it may be longer than the window
 	CPUSeconds   float64 `json:"cpu_s"`   // of processes that are neither generator nor server
 	StealSeconds float64 `json:"steal_s"` // taken by the hypervisor
 }

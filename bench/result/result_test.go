@@ -23,7 +23,7 @@ func sampleRun(seed uint64, label string) *Result {
 		Tool:   Build{"loopmq", "v1.0.0", "0123abcd"}, Server: Build{"loopmq", "v1.0.0", "0123abcd"},
 		Host:      Host{CPU: "Some CPU", CPUs: 2, Memory: 24e9, Kernel: "6.1.0", FileSystem: "ext4"},
 		Accounted: &Account{Acknowledged: 1000, Read: 1001, Unconfirmed: 1},
-		Others:    &Others{CPUSeconds: 0.2, StealSeconds: 0.1},
+		Others:    &Others{Seconds: 10, CPUSeconds: 0.2, StealSeconds: 0.1},
 		GeneratorCost: &Usage{Name: "generator", CPUSeconds: 4, Threads: 9,
 			Voluntary: 1000, RSS: 50e6, RSSAnon: 20e6},
 		Servers: []Usage{{Name: "master", PID: 42, CPUSeconds: 6, UserSeconds: 2, SystemSeconds: 4, RSS: 900e6, RSSAnon: 30e6, RSSAnonMax: 31e6, Threads: 12,

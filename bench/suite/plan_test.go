@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package suite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"loopmq/bench/load"
+	"loopmq/bench/proc"
+	"loopmq/bench/result"
+)
+
+// broken is a broker that ends at once.
+type broken struct{}
+
+func (broken) Build() result.Build { return result.Build{Name: "broken"} }
+
+func (broken) Broker(string, string) (string, []string) {
+	return "/bin/sh", []string{"-c", "echo it is broken; exit 1"}
+}
+
+// testPlan runs rows against subjects; nothing is left.
+func testPlan(t *testing.T, rounds int, rows []Row, subjects ...Subject) ([]*result.Result, error) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "stores")
+	var results []*result.Result
+	p := &Plan{
+		Rows: rows, Subjects: subjects, Rounds: rounds, Warmup: 10 * time.Millisecond, Duration: 200 * time.Millisecond, Dir: dir, Binary: binary,
+		Say: func(text string) { t.Log(text) },
+		Done: func(r *result.Result) error {
+			results = append(results, r)
+			return nil
+		},
+	}
+	err := p.Run(t.Context())
+	if left, _ := os.ReadDir(dir); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+	return results, err
+}
+
+// Each kind of row has its figures.
+func TestRows(t *testing.T) {
+	rows := []Row{
+		syncRow("sync", 128, 4),
+		batchRow("batch of a pair", 1024, 8),
+		drainRow("drain", 128, 4_000),
+		serverRow("start", Start, 0),
+		serverRow("idle", Idle, 0, lasting(100*time.Millisecond)),
+		serverRow("catch-up", CatchUp, 3<<20),
+		RecoveryRow(3<<20, true),
+		ReplicationRow(Pipeline{Body: "128", Connections: 1, Window: 4, Rate: 2000}, true),
+	}
+	rows[1].Settings.Role = roleSync
+	results, err := testPlan(t, 1, rows, Subject{Name: "a", Flavour: proc.Loopmq{Binary: binary}})
+	if err != nil {
+		t.Error(err)
+	}
+	if len(results) != len(rows) {
+		t.Fatalf("%d results of %d rows", len(results), len(rows))
+	}
+	for i, row := range rows {
+		if results[i].Row != row.Name {
+			t.Errorf("result %d is of %s; want %s", i, results[i].Row, row.Name)
+		}
+		checkResult(t, row, results[i])
+	}
+}
+
+// Subjects take turns, each round beginning with the next one; one that fails is named with what it said, and does not
+// stop the others.
+func TestTurns(t *testing.T) {
+	ours := proc.Loopmq{Binary: binary}
+	rows := []Row{serverRow("start", Start, 0), syncRow("sync", 128, 4)}
+	results, err := testPlan(t, 2, rows, Subject{Name: "a", Flavour: ours}, Subject{Name: "broken", Flavour: broken{}}, Subject{Name: "b", Flavour: ours})
+	for _, row := range rows {
+		if err == nil || !strings.Contains(err.Error(), row.Name+": broken: ") || !strings.Contains(err.Error(), "it is broken") {
+			t.Errorf("%s: the broken one is not named in %v", row.Name, err)
+		}
+		var turns []string
+		for _, r := range results {
+			if r.Row == row.Name {
+				turns = append(turns, fmt.Sprint(r.Subject, r.Round))
+			}
+		}
+		if want := []string{"a1", "b1", "b2", "a2"}; !slices.Equal(turns, want) {
+			t.Errorf("%s: turns %v; want %v", row.Name, turns, want)
+		}
+	}
+}
+
+func checkResult(t *testing.T, row Row, r *result.Result) {
+	t.Helper()
+	if r.ErrorCount() != r.Errors["UNSENT"] { // at a rate, a busy machine may not keep it
+		t.Errorf("%s: errors %v", row.Name, r.Errors)
+	}
+	if r.Settings.Flush == "" || r.Settings.Role == "" || r.Host.CPUs == 0 || r.Server.Name != "loopmq" || r.Started.IsZero() {
+		t.Errorf("%s: a result that does not say what it is of: %+v", row.Name, r)
+	}
+	switch row.Settings.Workload {
+	case Start, Recovery:
+		if r.TookSeconds <= 0 {
+			t.Errorf("%s took %v s", row.Name, r.TookSeconds)
+		}
+	case Idle:
+		if len(r.Servers) != 1 || r.Servers[0].Threads == 0 || r.Servers[0].RSSAnon == 0 {
+			t.Errorf("%s: figures %+v", row.Name, r.Servers)
+		}
+	default:
+		want := 1
+		if row.hasSlave() || row.Settings.Workload == CatchUp {
+			want = 2
+		}
+		if r.Messages == 0 || r.Seconds <= 0 || len(r.Servers) != want || r.Servers[0].CPUSeconds <= 0 {
+			t.Errorf("%s: %d messages in %v s; servers %+v", row.Name, r.Messages, r.Seconds, r.Servers)
+		}
+	}
+	if row.Settings.Workload == load.Drain && r.Messages != row.Settings.Count {
+		t.Errorf("%s: %d messages; want %d", row.Name, r.Messages, row.Settings.Count)
+	}
+	if row.LogBytes > 0 && r.LogBytes < row.LogBytes*2/3 {
+		t.Errorf("%s: a log of %d bytes; want about %d", row.Name, r.LogBytes, row.LogBytes)
+	}
+}
+
+// An interrupt ends a plan and leaves nothing.
+func TestPlanInterrupted(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "stores")
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &Plan{
+		Rows: []Row{syncRow("sync", 128, 4), syncRow("never", 128, 4)}, Rounds: 3, Duration: time.Hour, Dir: dir, Binary: binary,
+		Subjects: []Subject{{Name: "a", Flavour: proc.Loopmq{Binary: binary}}},
+		Say:      func(text string) { t.Log(text) },
+		Done:     func(*result.Result) error { return errors.New("a result of a run that did not end") },
+	}
+	time.AfterFunc(3*time.Second, cancel)
+	if err := p.Run(ctx); !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "never") {
+		t.Errorf("interrupted: %v", err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package suite
+
+import (
+	"testing"
+
+	"loopmq/bench/load"
+	"loopmq/bench/peer"
+	"loopmq/bench/proc"
+)
+
+// Every row is one that the generators take, under a name of its own.
+func TestRowsAreValid(t *testing.T) {
+	for set, rows := range map[string][]Row{"alone": Alone(), "peers": Peers()} {
+		names := make(map[string]bool)
+		for _, row := range rows {
+			if names[row.Name] {
+				t.Errorf("%s: two rows %q", set, row.Name)
+			}
+			names[row.Name] = true
+			s := row.Settings
+			s.Broker = "127.0.0.1:1"
+			if s.Workload != load.Drain {
+				s.Workload = load.Produce
+			}
+			cfg := load.Config{Settings: s}
+			if err := cfg.Validate(); err != nil {
+				t.Errorf("%s: %s: %v", set, row.Name, err)
+			}
+			if row.needsOwnServers() == (row.LogBytes == 0) && row.Settings.Workload != Start && row.Settings.Workload != Idle {
+				t.Errorf("%s: %s: a log of %d bytes", set, row.Name, row.LogBytes)
+			}
+			if row.Settings.Workload == CatchUp && row.LogBytes*9/8 > catchUpFile {
+				t.Errorf("%s: %d bytes of log may need a second file", row.Name, row.LogBytes)
+			}
+		}
+	}
+}
+
+// A server that runs already is neither killed nor given settings.
+func TestWhatRunsAlreadyIsLeftAsItIs(t *testing.T) {
+	external, own, java := Subject{Addr: "127.0.0.1:1"}, Subject{Flavour: proc.Loopmq{}}, Subject{Flavour: peer.Broker{}}
+	f := func(row Row, want bool) {
+		t.Helper()
+		if external.can(row) != want || !own.can(row) || !java.can(row) {
+			t.Errorf("%s against a running server: %v; want %v", row.Name, !want, want)
+		}
+	}
+	f(syncRow("sync", 128, 64), true)
+	f(drainRow("drain", 128, 100), true)
+	f(syncRow("flush", 128, 64, syncFlush), false)
+	f(syncRow("pair", 128, 64, syncMaster), false)
+	f(syncRow("java", 128, 64, javaClient), false)
+	f(RecoveryRow(1, false), false)
+	f(serverRow("start", Start, 0), false)
+	if external.isJVM() || own.isJVM() || !java.isJVM() {
+		t.Error("JVMs are the Java brokers")
+	}
+}
