@@ -144,17 +144,16 @@ func readBenchConfig(flags *pflag.FlagSet, cfg *load.Config, path string) error 
 
 // benchOutput is what a run leaves behind, and whom it watches.
 type benchOutput struct {
-	json, html string
-	label      string
-	pids       []int
-	admin      string
-	profile    string
+	reportFiles
+	label   string
+	pids    []int
+	admin   string
+	profile string
 }
 
 func (o *benchOutput) register(flags *pflag.FlagSet) {
 	flags.StringVar(&o.label, "label", "", "name of the run in tables and plots")
-	flags.StringVar(&o.json, "json", "", "write the result to this `file`")
-	flags.StringVar(&o.html, "html", "", "write a report with plots to this `file`")
+	o.reportFiles.register(flags)
 	flags.IntSliceVar(&o.pids, "server-pid", nil, "`pid` of the broker on this machine, or of master,slave: shows what it uses")
 	flags.StringVar(&o.profile, "profile", "", "collect CPU, heap, mutex and block profiles of the broker in this `directory`")
 	flags.StringVar(&o.admin, "admin", engine.DefaultAdminAddr, "`address` of the broker's admin port, for --profile")
@@ -194,7 +193,7 @@ func runBenchLoad(stdout io.Writer, cfg load.Config, out *benchOutput, verb stri
 	if profiles != nil {
 		err = errors.Join(err, profiles.err())
 	}
-	return errors.Join(err, out.write(stdout, "loopmq bench "+verb, r))
+	return errors.Join(err, out.write(stdout, "loopmq bench "+verb, []*result.Result{r}))
 }
 
 func (o *benchOutput) targets() []proc.Target {
@@ -208,18 +207,6 @@ func (o *benchOutput) targets() []proc.Target {
 		targets = append(targets, proc.Target{Name: name, PID: pid})
 	}
 	return targets
-}
-
-// write shows results as a table and writes the files that were asked for.
-func (o *benchOutput) write(stdout io.Writer, title string, results ...*result.Result) error {
-	errs := []error{result.WriteText(stdout, results)}
-	if o.json != "" {
-		errs = append(errs, createFile(o.json, func(w io.Writer) error { return result.Write(w, results...) }))
-	}
-	if o.html != "" {
-		errs = append(errs, createFile(o.html, func(w io.Writer) error { return result.WriteHTML(w, title, results) }))
-	}
-	return errors.Join(errs...)
 }
 
 func createFile(path string, write func(io.Writer) error) error {
