@@ -47,6 +47,7 @@ func TestTwentyThousandSendsInFlight(t *testing.T) {
 	if now := runtime.NumGoroutine(); now > before+10 {
 		t.Errorf("%d goroutines, %d before the sends", now, before)
 	}
+	m.dispatched()
 	for i, c := range clients {
 		wantCode(t, c.call(remoting.HeartBeat, heartbeat(fmt.Sprint("c", i), "g", "T", "*", 1)), remoting.Success)
 		wantCode(t, c.pull("g", "T", i, 0), remoting.Success)
