@@ -253,7 +253,7 @@ func forQueuesOf(ctx context.Context, conn *wire.Conn, m *master, ask func(conte
 			for q := range work {
 				if err := ask(ctx, conn, q); err != nil {
 					mu.Lock()
-					first = cmpFirst(first, err)
+					first = firstOf(first, err)
 					mu.Unlock()
 				}
 			}
@@ -267,7 +267,7 @@ func forQueuesOf(ctx context.Context, conn *wire.Conn, m *master, ask func(conte
 	return first
 }
 
-func cmpFirst(first, err error) error {
+func firstOf(first, err error) error {
 	if first != nil {
 		return first
 	}

@@ -77,13 +77,13 @@ func (c *Config) RegisterFlags(fs *flag.FlagSet, workload string) {
 	fs.Var((*listValue)(&c.Topics), "topics", "`names` of topics, a,b,c; bench*4 stands for bench-0 to bench-3")
 	fs.IntVar(&c.Queues, "queues", c.Queues, "queues of each topic that is made for the run; one that exists keeps its own")
 	fs.IntVar(&c.Connections, "connections", c.Connections, "connections to each broker")
-	fs.StringVar(&c.Serialize, "serialize", c.Serialize, "form of headers: `JSON or ROCKETMQ`; Java clients use JSON unless told otherwise")
+	fs.StringVar(&c.Serialize, "serialize", c.Serialize, "`form` of headers, JSON or ROCKETMQ; Java clients use JSON unless told otherwise")
 	fs.Var((*durationValue)(&c.Duration), "duration", "how long to measure")
 	fs.Var((*durationValue)(&c.Warmup), "warmup", "how long to run before that; with --count there is none")
 	fs.Int64Var(&c.Count, "count", c.Count, "stop after so many messages, instead of after a time")
 	fs.Var((*durationValue)(&c.Timeout), "timeout", "how long to wait for an answer")
 	if workload != Consume {
-		fs.StringVar(&c.Mode, "mode", c.Mode, "how to send: `sync, pipelined, batch or oneway`")
+		fs.StringVar(&c.Mode, "mode", c.Mode, "`how` to send: sync, pipelined, batch or oneway")
 		fs.IntVar(&c.Threads, "threads", c.Threads, "sync: requests in flight, over all connections to a broker, each written alone")
 		fs.IntVar(&c.Window, "window", c.Window, "pipelined, batch: requests in flight on each connection")
 		fs.IntVar(&c.Batch, "batch", c.Batch, "batch: messages in a request")
@@ -92,10 +92,10 @@ func (c *Config) RegisterFlags(fs *flag.FlagSet, workload string) {
 		fs.BoolVar(&c.Verify, "verify", c.Verify, "read everything back and account for each acknowledged message")
 	}
 	if workload == Produce || workload == Latency {
-		fs.Float64Var(&c.Rate, "rate", c.Rate, "messages a second, sent when they are due (open loop); 0: as fast as answers come")
+		fs.Float64Var(&c.Rate, "rate", c.Rate, "`messages` a second, sent when they are due (open loop); 0: as fast as answers come")
 	}
 	if workload == Consume {
-		fs.StringVar(&c.From, "from", c.From, "where to begin: the `first or last` message there is")
+		fs.StringVar(&c.From, "from", c.From, "`where` to begin: at the first message there is, or behind the last")
 	}
 	if workload != Produce {
 		fs.IntVar(&c.Groups, "groups", c.Groups, "consumer groups; each gets all messages")

@@ -79,8 +79,25 @@ func Run(ctx context.Context, cfg Config, hooks Hooks) (*result.Result, error) {
 	if err != nil && !errors.Is(err, ErrWrong) {
 		return nil, err
 	}
+	r.result.Server.Version = r.serverVersion(ctx)
 	r.result.Derive()
 	return r.result, err
+}
+
+// serverVersion is what the first broker says it is; nothing when it does not say.
+func (r *runner) serverVersion(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	conn, err := dial(ctx, "broker", r.masters[0].addr)
+	if err != nil {
+		return ""
+	}
+	defer conn.Close()
+	info, err := wire.RuntimeInfo(ctx, conn)
+	if err != nil {
+		return ""
+	}
+	return info["brokerVersionDesc"]
 }
 
 // produce sends, and reads back when that is asked for.

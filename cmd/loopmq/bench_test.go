@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -31,7 +32,7 @@ func benchBroker(t *testing.T) (broker, admin string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	port, err := engine.ListenAdmin("127.0.0.1:0", b, testLogger(t))
+	port, err := engine.ListenAdmin("127.0.0.1:0", b, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
