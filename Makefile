@@ -6,6 +6,8 @@ SEEDS       ?= 500
 HA_SEEDS    ?= 300
 SOAK_SEEDS  ?= 20000
 FUZZTIME    ?= 30s
+ROUNDS      ?= 3
+BENCH_DIR   ?= bin/bench
 
 # Tests that have a long form.
 SOAK_TESTS = ^Test(NoLostWakeup|ManyStrangers|PartialFramesBudget|PeersThatDoNotRead|HeldPullGetsLoneMessageSoon)$$
@@ -14,7 +16,7 @@ SOAK_TESTS = ^Test(NoLostWakeup|ManyStrangers|PartialFramesBudget|PeersThatDoNot
 INVARIANTS = ./storage/... ./reactor/... ./engine
 
 .DEFAULT_GOAL := help
-.PHONY: build run demo-ha test test-race fuzz sim soak interop bench-micro lint fmt cover clean help
+.PHONY: build run demo-ha test test-race fuzz sim soak interop bench bench-peer bench-micro lint fmt cover clean help
 
 build: ## bin/loopmq, static
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/loopmq ./cmd/loopmq
@@ -57,6 +59,15 @@ interop: ## against the real RocketMQ 4.9.7 and 5.3.3 and the Go client; needs a
 	cd engine/interop/goclient && go vet ./...
 	go vet -tags interop ./engine/interop
 	go test -tags interop -count=1 -parallel 3 -timeout 35m -v ./engine/interop
+
+# Where a measurement is recorded: results by day, the page beside the binary.
+record = --json bench/results/$(1)-$(shell date -u +%F).json --markdown bench/results/$(1)-$(shell date -u +%F).md --html bin/$(1).html
+
+bench: build ## five minutes of measurements, recorded in bench/results; needs 25 GB below BENCH_DIR (bin/bench)
+	bin/loopmq bench compare --servers loopmq --set alone --rounds 1 --duration 15s --dir $(BENCH_DIR) $(call record,alone)
+
+bench-peer: build ## the same work for loopmq and the Java brokers 4.9.7 and 5.3.3, ROUNDS (3) turns each, an hour; needs a JDK and Maven
+	bin/loopmq bench compare --servers loopmq,java:4.9.7,java:5.3.3 --again --rounds $(ROUNDS) --dir $(BENCH_DIR) $(call record,peers)
 
 bench-micro: ## micro-benchmarks
 	go test -run '^$$' -bench . -benchmem ./...

@@ -3,6 +3,7 @@
 package result
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -172,14 +173,18 @@ type file struct {
 	Results []*Result `json:"results"`
 }
 
-// Write writes results as one JSON document.
+// Write writes results as one JSON document, each on a line of its own.
 func Write(w io.Writer, results ...*Result) error {
-	for _, r := range results {
+	lines := make([][]byte, len(results))
+	for i, r := range results {
 		r.Derive()
+		var err error
+		if lines[i], err = json.Marshal(r); err != nil {
+			return err
+		}
 	}
-	e := json.NewEncoder(w)
-	e.SetIndent("", " ")
-	return e.Encode(file{Schema, results})
+	_, err := fmt.Fprintf(w, "{\"schema\":%d,\"results\":[\n%s\n]}\n", Schema, bytes.Join(lines, []byte(",\n")))
+	return err
 }
 
 // Read reads what Write wrote, or several such documents one after the other.

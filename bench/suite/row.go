@@ -91,6 +91,10 @@ func serverRow(name, workload string, logBytes int64, change ...func(*result.Set
 func javaClient(s *result.Settings) { s.Client, s.Connections = ClientJava, 1 }
 func syncFlush(s *result.Settings)  { s.Flush = flushSync }
 func syncMaster(s *result.Settings) { s.Role = roleSync }
+func atRate(rate float64) func(*result.Settings) {
+	return func(s *result.Settings) { s.Rate = rate }
+}
+
 func lasting(d time.Duration) func(*result.Settings) {
 	return func(s *result.Settings) { s.Duration = result.Duration(d) }
 }
@@ -125,6 +129,7 @@ func Peers() []Row {
 		pipelinedRow("1 KiB, 4 connections, 64 in flight each", 1024, 4, 64),
 		pipelinedRow("4 KiB, 4 connections, 64 in flight each", 4096, 4, 64),
 		batchRow("1 KiB, batches of 32", 1024, 32),
+		pipelinedRow("1 KiB, 5,000 a second, open loop", 1024, 4, 64, atRate(5000)),
 		syncRow("SYNC_FLUSH, 1 KiB by Java's client, 64 threads", 1024, 64, javaClient, syncFlush),
 		syncRow("SYNC_MASTER and a slave, 1 KiB by Java's client, 64 threads", 1024, 64, javaClient, syncMaster),
 		syncRow("the same, SYNC_FLUSH on both sides", 1024, 64, javaClient, syncMaster, syncFlush),
