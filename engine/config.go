@@ -76,6 +76,7 @@ type Config struct {
 	HAFlowControlEnable       bool   // haFlowControlEnable, false
 	MaxHATransferByteInSecond int64  // maxHaTransferByteInSecond, 100 MiB, for each slave
 	HARetainedMax             int64  // ours: haRetainedMax, 32 GiB
+	HATailTimeout             int64  // ours: haTailTimeout, ms, 60000
 	HAReportSynced            bool   // ours: haReportSynced, false
 	InSyncReplicas            int    // inSyncReplicas, 1
 
@@ -140,6 +141,7 @@ func DefaultConfig() Config {
 		HASlaveFallbehindMax:      256 << 20,
 		MaxHATransferByteInSecond: 100 << 20,
 		HARetainedMax:             32 << 30,
+		HATailTimeout:             60_000,
 		InSyncReplicas:            1,
 
 		ConfigBlackList: "configBlackList;brokerConfigPath",
@@ -264,6 +266,7 @@ func (c *Config) Validate() error {
 	between("haSlaveFallbehindMax", c.HASlaveFallbehindMax, 1, 1<<62)
 	between("maxHaTransferByteInSecond", c.MaxHATransferByteInSecond, 1<<10, 1<<62)
 	between("haRetainedMax", c.HARetainedMax, 0, 1<<62)
+	between("haTailTimeout", c.HATailTimeout, 0, dayMillis)
 
 	if c.BrokerPermission&^(PermRead|PermWrite|PermInherit) != 0 {
 		reject("brokerPermission", c.BrokerPermission, "a sum of 4 (read), 2 (write) and 1 (inherit)")

@@ -130,6 +130,8 @@ var configKeys = []configKey{
 		field: func(c *Config) any { return &c.HASendHeartbeatInterval }},
 	{name: "haSlaveFallbehindMax", aliases: []string{"haMaxGapNotInSync"}, unit: "bytes", doc: "SYNC_MASTER: a slave farther behind does not count",
 		field: func(c *Config) any { return &c.HASlaveFallbehindMax }},
+	{name: "haTailTimeout", unit: "ms", doc: "a master that may have lost the end of its log to a power cut takes sends when the slaves that acknowledged it have brought it back, at the latest after this time; 0: at once",
+		field: func(c *Config) any { return &c.HATailTimeout }},
 	{name: "haTransferBatchSize", unit: "bytes", doc: "largest piece of log sent to a slave at once",
 		field: func(c *Config) any { return &c.HATransferBatchSize }},
 	{name: "inSyncReplicas", unit: "copies", doc: "SYNC_MASTER: copies that must have a message, the master counted; 1 means one slave, as in 4.9",

@@ -24,6 +24,7 @@ import (
 type Options struct {
 	FS     vfs.FS // nil: the real one
 	Logger *slog.Logger
+	Boot   string // names the machine's boot; empty: the kernel does
 }
 
 // BrokerController wires the broker and owns its life cycle: New, Start, Shutdown, each once.
@@ -32,6 +33,7 @@ type BrokerController struct {
 	haConfig atomic.Pointer[ha.Config] // replication's part of config
 	logger   *slog.Logger
 	fs       vfs.FS
+	boot     string
 
 	store  *storage.MessageStore
 	server *reactor.RemotingServer
@@ -71,7 +73,10 @@ func New(cfg Config, opts Options) (*BrokerController, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
-	b := &BrokerController{logger: opts.Logger, fs: opts.FS}
+	b := &BrokerController{logger: opts.Logger, fs: opts.FS, boot: opts.Boot}
+	if b.boot == "" {
+		b.boot = bootID()
+	}
 	if b.logger == nil {
 		b.logger = slog.New(slog.DiscardHandler)
 	}
@@ -107,6 +112,9 @@ func (b *BrokerController) Ready() error {
 	}
 	if cause := b.store.Stats().LatchedCause; cause != nil {
 		return fmt.Errorf("the store is read-only: %w", cause)
+	}
+	if tail := b.ha.Tail(); tail != nil {
+		return errors.New(tail.String())
 	}
 	return nil
 }
@@ -147,10 +155,6 @@ func (b *BrokerController) loadTables() (err error) {
 	}
 	if b.offsets, err = newConsumerOffsetManager(b); err != nil {
 		return err
-	}
-	// A slave's offsets are its master's, and may be ahead of its log; queues that wait for room on the disk have no end yet.
-	if b.Config().Store.Role != storage.Slave && b.store.DispatchBehindBytes() == 0 {
-		b.offsets.lowerTo(b.queueEnd)
 	}
 	b.schedule = newScheduleMessageService(b)
 	return b.schedule.Load()

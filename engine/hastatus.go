@@ -105,6 +105,10 @@ func (b *BrokerController) addReplication(info map[string]string) {
 	for i := range status.Slaves {
 		info["haSlave_"+status.Slaves[i].Addr.String()] = describeSlave(&status.Slaves[i])
 	}
+	if tail := b.ha.Tail(); tail != nil {
+		info["haTail"] = tail.String()
+	}
+	info["haTailsGivenUp"] = strconv.FormatInt(status.TailsGivenUp, 10)
 	if b.haClient != nil {
 		info["haMaster"] = describeMaster(b.haClient.Status())
 		cuts, bytes := b.haClient.Cuts()
@@ -140,14 +144,16 @@ var (
 	haSlaveBytesDesc  = prometheus.NewDesc("rocketmq_ha_slave_lag_bytes", "Bytes of the log that the slave has not acknowledged. Rising: it does not keep up.", []string{"slave"}, nil)
 	haSlaveLagDesc    = prometheus.NewDesc("rocketmq_ha_slave_lag_seconds", "How long ago the log's end was where the slave is.", []string{"slave"}, nil)
 	haSentDesc        = prometheus.NewDesc("rocketmq_ha_slave_sent_bytes_total", "Bytes sent to the slave over this connection.", []string{"slave"}, nil)
+	haTailDesc        = prometheus.NewDesc("rocketmq_ha_tail_slaves_missing", "Slaves without which a master that may have lost the end of its log takes no sends. More than 0: start them, or set haTailTimeout=0.", nil, nil)
+	haGivenUpDesc     = prometheus.NewDesc("rocketmq_ha_tails_given_up_total", "Times that a master took sends without having heard from a slave that may hold the end of its log: sends that were answered may be lost.", nil, nil)
 	haMasterDesc      = prometheus.NewDesc("rocketmq_ha_master_state", "On a slave: present, with value 1; the master and the state of the link to it are in the labels.", []string{"master", "state"}, nil)
-	haCutsDesc        = prometheus.NewDesc("rocketmq_ha_tails_cut_total", "On a slave: tails cut off because the ASYNC_MASTER had lost them.", nil, nil)
+	haCutsDesc        = prometheus.NewDesc("rocketmq_ha_tails_cut_total", "On a slave: tails cut off because the master had lost them and nobody was promised them.", nil, nil)
 	haCutBytesDesc    = prometheus.NewDesc("rocketmq_ha_tail_bytes_cut_total", "On a slave: bytes of those tails.", nil, nil)
 )
 
 var haDescs = []*prometheus.Desc{
 	haRoleDesc, haWaitingDesc, haRefusalsDesc, haSlaveStateDesc, haSlaveInSyncDesc, haSlaveBytesDesc, haSlaveLagDesc,
-	haSentDesc, haMasterDesc, haCutsDesc, haCutBytesDesc,
+	haSentDesc, haTailDesc, haGivenUpDesc, haMasterDesc, haCutsDesc, haCutBytesDesc,
 }
 
 func (b *BrokerController) collectHAMetrics(ch chan<- prometheus.Metric) {
@@ -161,6 +167,12 @@ func (b *BrokerController) collectHAMetrics(ch chan<- prometheus.Metric) {
 	gauge(haRoleDesc, 1, word(roleWords, int(b.Config().Store.Role)))
 	gauge(haWaitingDesc, float64(status.Waiting))
 	counter(haRefusalsDesc, status.Refusals)
+	counter(haGivenUpDesc, status.TailsGivenUp)
+	missing := 0
+	if tail := b.ha.Tail(); tail != nil {
+		missing = len(tail.Slaves)
+	}
+	gauge(haTailDesc, float64(missing))
 	for i := range status.Slaves {
 		s := &status.Slaves[i]
 		addr := s.Addr.String()

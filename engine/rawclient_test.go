@@ -230,6 +230,7 @@ type testBroker struct {
 	t    testing.TB
 	cfg  Config
 	fs   vfs.FS
+	boot string
 	addr string
 
 	replicas replicaWaiter
@@ -294,7 +295,7 @@ func (b *testBroker) file(parts ...string) string {
 
 func (b *testBroker) start() {
 	b.t.Helper()
-	controller, err := New(b.cfg, Options{FS: b.fs, Logger: slog.New(&loudLog{testLogger(b.t).Handler(), b.t})})
+	controller, err := New(b.cfg, Options{FS: b.fs, Boot: b.boot, Logger: slog.New(&loudLog{testLogger(b.t).Handler(), b.t})})
 	if err != nil {
 		b.t.Fatal(err)
 	}

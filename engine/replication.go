@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"loopmq/ha"
@@ -45,6 +47,7 @@ func haConfigOf(c *Config) *ha.Config {
 		HaAllowList:               allow,
 		HaRetainedMax:             c.HARetainedMax,
 		HaReportSynced:            c.HAReportSynced,
+		HaTailTimeout:             time.Duration(c.HATailTimeout) * time.Millisecond,
 		MappedFileSizeCommitLog:   c.Store.MappedFileSizeCommitLog,
 	}
 }
@@ -63,6 +66,8 @@ func (b *BrokerController) newReplication() (err error) {
 		StatePath:       filepath.Join(b.Config().Store.StorePathRootDir, haStateFile),
 		MasterAddress:   func() string { _, addr := b.outer.Master(); return addr },
 		MasterMinOffset: b.masterMinOffset,
+		Boot:            b.boot,
+		Serve:           b.lowerOffsets,
 	}
 	if b.ha, err = ha.NewHAService(opts); err != nil {
 		return fmt.Errorf("replication: %w", err)
@@ -75,6 +80,20 @@ func (b *BrokerController) newReplication() (err error) {
 		b.outer.masterChanged = b.haClient.Wakeup
 	}
 	return nil
+}
+
+// lowerOffsets is told that this master takes sends from now on, with all of the log that it will get back. A slave's
+// offsets are its master's, and may be ahead of its log; queues that wait for room on the disk have no end yet.
+func (b *BrokerController) lowerOffsets() {
+	if b.store.DispatchBehindBytes() == 0 {
+		b.offsets.lowerTo(b.queueEnd)
+	}
+}
+
+// bootID names the boot of the machine; empty when the kernel does not tell.
+func bootID() string {
+	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(id))
 }
 
 // startReplication comes after the store's services and before the client port. Source: HAService#start.

@@ -5,6 +5,7 @@ package ha
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"net/netip"
 	"sync/atomic"
 	"time"
@@ -173,6 +174,7 @@ func (h *masterHandler) OnClose(conn reactor.Conn, err error) {
 	c := conn.Context().(*HAConnection)
 	c.slaveAckOffset.Store(-1)
 	h.service.remove(c)
+	c.leaveTail()
 	h.service.logger.Info("slave gone", "slave", conn.RemoteAddr(), "cause", err)
 }
 
@@ -300,12 +302,43 @@ func (c *HAConnection) begin(request storage.PhyOffset, compared bool, now time.
 	c.nextTransferFromWhere = next
 	c.sentOffset.Store(int64(request))
 	if compared {
-		c.countsFrom.Store(int64(end))
+		c.countLater(end)
 	}
 	c.service.logger.Info("transfer begins", "slave", c.conn.RemoteAddr(), "asked", request, "from", next, "end", end)
 	c.state.Store(int32(stateTransfer))
 	c.ack(request, now)
 	c.pump(now)
+}
+
+// countLater makes the reports of a loopmq slave count for sends from end on, once a SYNC_MASTER has noted on disk whose
+// they are: should this machine lose what was not on its disk, those slaves are asked for it.
+func (c *HAConnection) countLater(end storage.PhyOffset) {
+	s := c.service
+	if s.config().Role != storage.SyncMaster {
+		c.countsFrom.Store(int64(end))
+		return
+	}
+	c.countsFrom.Store(math.MaxInt64)
+	node := c.slave().node
+	queued := s.helper.do(func() {
+		err := s.note(node)
+		c.conn.Post(func() { c.noted(end, err) })
+	})
+	if !queued {
+		c.drop("too many slaves begin at once")
+	}
+}
+
+func (c *HAConnection) noted(end storage.PhyOffset, err error) {
+	switch {
+	case c.conn.Closed() || connectionState(c.state.Load()) != stateTransfer:
+	case err != nil:
+		c.drop(fmt.Sprintf("the slave cannot be noted, so it would not count: %v", err))
+	default:
+		c.countsFrom.Store(int64(end))
+		c.service.publishAcked()
+		c.service.transfer.notifyTransferSome()
+	}
 }
 
 // refuse names the state on this side, and on a loopmq slave's too, and ends the connection after a while.
@@ -327,6 +360,7 @@ func (c *HAConnection) endService(now time.Time) {
 	c.state.Store(int32(stateRefused))
 	c.slaveAckOffset.Store(-1)
 	c.service.publishAcked()
+	c.leaveTail()
 }
 
 // drop closes the connection; what still comes is not looked at.

@@ -16,6 +16,9 @@
 // on the loop; a goroutine ends those whose deadline has come. What counts is what the slaves hold that are connected
 // now: each once, none that stands still, none that reported more than it was sent.
 //
+// A master whose machine went down before its disk had the end of the log takes no sends until its slaves have brought
+// it back: tailWait.
+//
 // # Slave
 //
 // HAClient dials the master; one connection, a haLink, on one loop, which is the slave's log writer. readBuffer carries
@@ -28,6 +31,8 @@
 //	connections      a snapshot, replaced under HAService.mu by the loop
 //	waiting sends    GroupTransferService.mu; nothing blocks under it
 //	ha.json          stateFile.mu, held while it is written
+//	what is noted    HAService.noteMu, held while ha.json is written: helper and tick only
+//	a tail's turn    the loop of the HA port; tailWait.mu for those who ask
 //
 // # Order
 //

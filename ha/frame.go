@@ -21,8 +21,9 @@ const (
 	frameBodyMax = readBufferMax - frameHeaderSize
 	// TransferBatchSizeMax bounds haTransferBatchSize.
 	TransferBatchSizeMax = frameBodyMax
-	// handshakeBodyMax bounds the body of a handshake message.
+	// handshakeBodyMax bounds the body of a handshake message, tailBodyMax that of the one kind that carries log.
 	handshakeBodyMax = 4 << 10
+	tailBodyMax      = tailPieceMax + 8
 )
 
 // ErrProtocol marks bytes that no peer should send.
@@ -44,6 +45,9 @@ func decodeFrameHeader(b []byte) (h frameHeader, err error) {
 			return h, fmt.Errorf("%w: frame at offset %d", ErrProtocol, h.phyOffset)
 		}
 		limit = handshakeBodyMax
+		if _, kind := handshakeOf(int64(h.phyOffset)); kind == kindTail {
+			limit = tailBodyMax
+		}
 	}
 	if h.bodySize < 0 || h.bodySize > limit {
 		return h, fmt.Errorf("%w: frame at offset %d with a body of %d bytes, at most %d", ErrProtocol, h.phyOffset, h.bodySize, limit)

@@ -5,6 +5,7 @@ package ha
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/hex"
 	"io"
 	"log/slog"
 	"net/netip"
@@ -129,6 +130,7 @@ func FuzzSlaveBytes(f *testing.F) {
 	f.Add(report(-2), []byte{1})
 	f.Add(report(1<<40), []byte{8})
 	f.Add(append(report(-1), appendOne(appendAsk(mine.append(nil), 0, 1000), kindBegin, 1000)...), []byte{20, 1, 7})
+	f.Add(append(report(-1), appendHandshake(mine.append(nil), kindMore, appendOffsets(nil, 1000, 1500))...), []byte{20})
 	f.Add(append(report(-1), refusal.append(nil)...), []byte{255})
 	f.Add(append(report(1<<32), 0, 0, 0, 0, 0, 0, 0, 1), []byte{8})
 	service, store := fuzzMaster(f)
@@ -157,6 +159,62 @@ func FuzzSlaveBytes(f *testing.F) {
 		handler.OnClose(conn, nil)
 		if n := len(*service.connections.Load()); n != 0 {
 			t.Fatalf("%d connections left", n)
+		}
+	})
+}
+
+// FuzzTailBytes: whatever a slave hands over as the end of its master's log, and in whatever pieces, the master takes
+// whole records that say that they lie where they do, and nothing else.
+func FuzzTailBytes(f *testing.F) {
+	record := message.AppendRecord(nil, &message.Record{Topic: []byte("orders"), Body: []byte("lost"), BornHost: testHost, StoreHost: testHost})
+	f.Add(record, []byte{}, int64(0))
+	f.Add(append(record, record[:20]...), []byte{7}, int64(0))
+	f.Add(record, []byte{50, 1}, int64(1))
+	f.Add(message.AppendBlank(nil, 100), []byte{}, int64(0))
+	service, store := fuzzMaster(f)
+	store.Fence()
+	f.Fuzz(func(t *testing.T, tail []byte, cuts []byte, shift int64) {
+		var node nodeID
+		service.tail.begin([]string{hex.EncodeToString(node[:])}, time.Now())
+		begin := store.MaxPhyOffset()
+		if at := message.PhysicalOffsetPosition; len(tail) > at+8 {
+			tail = bytes.Clone(tail)
+			binary.BigEndian.PutUint64(tail[at:], uint64(int64(begin)+shift))
+		}
+		conn := &heardConn{}
+		handler := &masterHandler{service}
+		handler.OnOpen(conn)
+		hear := func(b []byte) {
+			conn.in, conn.out = append(conn.in, b...), nil
+			handler.OnTraffic(conn)
+			conn.runPosts()
+		}
+		hear(binary.BigEndian.AppendUint64(nil, uint64(1<<64-1)))
+		mine := mineMessage{end: begin + storage.PhyOffset(len(tail))}
+		hear(appendHandshake(mine.append(nil), kindMore, appendOffsets(nil, begin, mine.end)))
+		for i := 0; len(conn.out) >= frameHeaderSize && !conn.closed; i++ {
+			header, err := decodeFrameHeader(conn.out)
+			if _, kind := handshakeOf(int64(header.phyOffset)); err != nil || kind != kindWant {
+				break
+			}
+			from, to, err := decodeRange(conn.out[frameHeaderSize : frameHeaderSize+header.bodySize])
+			if err != nil || from < begin || to > mine.end {
+				t.Fatalf("the master wants %d to %d of %d to %d, %v", from, to, begin, mine.end, err)
+			}
+			if len(cuts) > 0 {
+				to = min(to, from+1+storage.PhyOffset(cuts[i%len(cuts)]))
+			}
+			hear(appendHandshake(nil, kindTail, append(appendOffsets(nil, from), tail[from-begin:to-begin]...)))
+		}
+		taken := tail[:store.MaxPhyOffset()-begin]
+		check := tailCheck{at: begin, fileSize: 16 << 10}
+		if _, whole, err := check.take(taken); err != nil || len(whole) != len(taken) {
+			t.Fatalf("%d bytes were taken, %d of them are whole records, %v", len(taken), len(whole), err)
+		}
+		conn.closed = true
+		handler.OnClose(conn, nil)
+		if service.tail.current != nil {
+			t.Fatal("the turn of a connection that is closed")
 		}
 	})
 }
@@ -198,6 +256,10 @@ func FuzzHandshake(f *testing.F) {
 	add(appendAsk(nil, 5, 9))
 	add((&hashMessage{from: 5, to: 9}).append(nil))
 	add(appendOne(nil, kindBegin, 77))
+	add((&helloMessage{waiting: true, fileSize: 1 << 20}).append(nil))
+	add(appendHandshake(nil, kindMore, appendOffsets(nil, 20, 90)))
+	add(appendHandshake(nil, kindWant, appendOffsets(nil, 20, 90)))
+	add(appendHandshake(nil, kindTail, append(appendOffsets(nil, 20), 1, 2, 3)))
 	add((&refuseMessage{reason: refuseExpired, first: 1, end: 2, text: "gone"}).append(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) < frameHeaderSize {
@@ -223,7 +285,7 @@ func sayAgain(kind handshakeKind, body []byte) ([]byte, bool) {
 	switch kind {
 	case kindHello:
 		m, err := decodeHello(body)
-		return m.append(nil), err == nil && body[1] == 0 && body[2] == 0 && body[3] == 0
+		return m.append(nil), err == nil && body[2] == 0 && body[3] == 0
 	case kindMine:
 		m, err := decodeMine(body)
 		return m.append(nil), err == nil
@@ -236,6 +298,12 @@ func sayAgain(kind handshakeKind, body []byte) ([]byte, bool) {
 	case kindBegin:
 		offset, err := decodeOne(body)
 		return appendOne(nil, kind, offset), err == nil
+	case kindMore, kindWant:
+		from, to, err := decodeRange(body)
+		return appendHandshake(nil, kind, appendOffsets(nil, from, to)), err == nil
+	case kindTail:
+		from, piece, err := decodeTail(body)
+		return appendHandshake(nil, kind, append(appendOffsets(nil, from), piece...)), err == nil
 	case kindRefuse:
 		m, err := decodeRefuse(body)
 		return m.append(nil), err == nil && bytes.HasSuffix(body, []byte(m.text)) && len(m.text) == len(body)-18

@@ -29,6 +29,9 @@ const (
 	kindHash
 	kindBegin
 	kindRefuse
+	kindMore
+	kindWant
+	kindTail
 )
 
 // refuseReason says in a byte pair what the text of a refusal says in words.
@@ -51,6 +54,7 @@ type nodeID [16]byte
 // helloMessage is what a master says of itself and its log.
 type helloMessage struct {
 	sync       bool // SYNC_MASTER
+	waiting    bool // it may have lost the end of its log, and takes it from a slave that has it
 	fileSize   int64
 	first, end storage.PhyOffset
 	syncFrom   storage.PhyOffset
@@ -104,6 +108,9 @@ func (m *helloMessage) append(dst []byte) []byte {
 	if m.sync {
 		role[0] = 1
 	}
+	if m.waiting {
+		role[1] = 1
+	}
 	body := append(make([]byte, 0, 64), role[:]...)
 	body = binary.BigEndian.AppendUint64(body, uint64(m.fileSize))
 	body = appendOffsets(body, m.first, m.end, m.syncFrom)
@@ -117,10 +124,10 @@ func decodeHello(body []byte) (m helloMessage, err error) {
 	m.fileSize = int64(r.offset())
 	m.first, m.end, m.syncFrom = r.offset(), r.offset(), r.offset()
 	copy(m.node[:], r.bytes(len(m.node)))
-	if r.err() || role[0] > 1 || m.fileSize <= 0 || m.first > m.end || int64(m.first)%m.fileSize != 0 {
+	if r.err() || role[0] > 1 || role[1] > 1 || m.fileSize <= 0 || m.first > m.end || int64(m.first)%m.fileSize != 0 {
 		return m, fmt.Errorf("%w: hello of %d bytes", ErrProtocol, len(body))
 	}
-	m.sync = role[0] == 1
+	m.sync, m.waiting = role[0] == 1, role[1] == 1
 	return m, nil
 }
 
@@ -160,12 +167,31 @@ func appendAsk(dst []byte, from, to storage.PhyOffset) []byte {
 
 // decodeAsk bounds the range: a question costs the master reads.
 func decodeAsk(body []byte) (from, to storage.PhyOffset, err error) {
+	from, to, err = decodeRange(body)
+	if err == nil && to-from > hashBlockSize {
+		err = fmt.Errorf("%w: question for bytes %d to %d", ErrProtocol, from, to)
+	}
+	return from, to, err
+}
+
+// decodeRange is the body of kindMore, and of kindWant but for the latter's bound.
+func decodeRange(body []byte) (from, to storage.PhyOffset, err error) {
 	r := offsetReader{body: body}
 	from, to = r.offset(), r.offset()
-	if r.err() || from >= to || to-from > hashBlockSize {
-		return 0, 0, fmt.Errorf("%w: question for bytes %d to %d", ErrProtocol, from, to)
+	if r.err() || from >= to {
+		return 0, 0, fmt.Errorf("%w: range of bytes %d to %d", ErrProtocol, from, to)
 	}
 	return from, to, nil
+}
+
+// decodeTail splits a piece of log; the bytes are the body's.
+func decodeTail(body []byte) (from storage.PhyOffset, bytes []byte, err error) {
+	r := offsetReader{body: body}
+	from = r.offset()
+	if r.short || len(r.body) == 0 || len(r.body) > tailPieceMax {
+		return 0, nil, fmt.Errorf("%w: piece of %d bytes", ErrProtocol, len(body))
+	}
+	return from, r.body, nil
 }
 
 func appendOne(dst []byte, kind handshakeKind, offset storage.PhyOffset) []byte {

@@ -40,6 +40,7 @@ type haLink struct {
 	openedAt  time.Time
 	buffer    *readBuffer
 	compare   *comparison
+	handing   bool // this slave has offered the master what it has beyond its end
 	hello     helloMessage
 	comparing [sha256.Size]byte // this log's hash of the range asked for
 	seam      *seamCheck        // of a RocketMQ master's first bytes; nil once they have joined

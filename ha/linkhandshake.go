@@ -30,6 +30,12 @@ func (l *haLink) message(h frameHeader, body []byte, now time.Time) error {
 			return err
 		}
 		return l.onHash(m, now)
+	case kindWant:
+		from, to, err := decodeRange(body)
+		if err != nil {
+			return err
+		}
+		return l.onWant(from, to, now)
 	case kindRefuse:
 		m, err := decodeRefuse(body)
 		if err != nil {
@@ -45,11 +51,11 @@ func (l *haLink) message(h frameHeader, body []byte, now time.Time) error {
 func (l *haLink) onHello(m helloMessage, now time.Time) error {
 	addr := l.addr
 	l.client.loopmqAt.Store(&addr)
-	if l.state != linkAsked {
+	if l.state != linkAsked && !l.handing {
 		// It came after this slave had given it up. The master closes too; the next link waits for the hello.
 		return errors.New("the master's hello came late")
 	}
-	l.state, l.hello = linkComparing, m
+	l.state, l.hello, l.handing, l.compare = linkComparing, m, false, nil
 	if mine := l.client.config().MappedFileSizeCommitLog; mine != m.fileSize {
 		return l.refuse(refuseFileSize, fmt.Sprintf("mappedFileSizeCommitLog is %d at the master and %d here", m.fileSize, mine), now)
 	}
@@ -65,6 +71,9 @@ func (l *haLink) onHello(m helloMessage, now time.Time) error {
 	l.write(mine.append(nil), now)
 	if first == end {
 		return l.copyAll(now)
+	}
+	if m.waiting && m.first == m.end && m.end <= first {
+		return l.handOver(first, end, now)
 	}
 	low, high := max(first, m.first), min(end, m.end)
 	switch {
@@ -132,18 +141,75 @@ func (l *haLink) join(now time.Time) error {
 	if parted == end {
 		return l.begin(end, now)
 	}
-	seam, err := recordStart(store, parted, storage.PhyOffset(l.client.config().MappedFileSizeCommitLog))
+	if l.hello.waiting && parted == l.hello.end {
+		return l.handOver(parted, end, now)
+	}
+	return l.cut(parted, end, now)
+}
+
+// handOver offers what lies behind a master's end to one that may have lost it. A piece of a record at the end of this
+// log stays out: nobody has been told that it is here.
+func (l *haLink) handOver(from, end storage.PhyOffset, now time.Time) error {
+	whole, err := recordStart(l.client.store, end, storage.PhyOffset(l.client.config().MappedFileSizeCommitLog))
 	if err != nil {
 		return err
+	}
+	switch {
+	case whole > from:
+	case l.compare == nil:
+		return l.copyAll(now)
+	default:
+		return l.cut(from, end, now)
+	}
+	l.client.logger.Warn("the master may have lost the end of its log, and this slave hands over what it has beyond it", "master", l.addr, "from", from, "to", whole)
+	l.handing = true
+	l.write(appendHandshake(nil, kindMore, appendOffsets(nil, from, whole)), now)
+	return nil
+}
+
+// onWant hands over a piece, no more than lies in one file.
+func (l *haLink) onWant(from, to storage.PhyOffset, now time.Time) error {
+	if !l.handing {
+		return fmt.Errorf("%w: the master wants log that was not offered", ErrProtocol)
+	}
+	var piece []byte
+	err := reading(func() error {
+		sel, ok := l.client.store.Select(from, int(min(to-from, tailPieceMax)))
+		if !ok {
+			return fmt.Errorf("the master wants bytes from %d, which this log does not have", from)
+		}
+		defer sel.Release()
+		piece = append(appendOffsets(nil, from), sel.Bytes()...)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	l.write(appendHandshake(nil, kindTail, piece), now)
+	return nil
+}
+
+// cut ends this log where it parts from the master's, if what lies behind may go.
+func (l *haLink) cut(parted, end storage.PhyOffset, now time.Time) error {
+	store := l.client.store
+	fileSize := storage.PhyOffset(l.client.config().MappedFileSizeCommitLog)
+	seam, err := recordStart(store, parted, fileSize)
+	if err != nil {
+		return err
+	}
+	whole, err := recordStart(store, end, fileSize)
+	if err != nil {
+		whole = end
 	}
 	if seam <= l.compare.low {
 		return l.refuse(refuseDiverged, fmt.Sprintf("the logs differ from %d on, where they begin to overlap: rebuild this slave", parted), now)
 	}
-	if floor := l.client.state.floor(end); seam < floor {
+	// A piece of a record at the end was never acknowledged as the record.
+	if floor := min(l.client.state.floor(end), whole); seam < floor {
 		return l.refuse(refuseDiverged, fmt.Sprintf("the logs part at %d; this one goes on to %d, and what lies below %d was written here or may have been acknowledged on the strength of this slave: "+
 			"decide which log is right, then rebuild the other node", seam, end, floor), now)
 	}
-	l.client.logger.Error("this log's tail is not the master's: it came from an ASYNC_MASTER that lost it, and is cut",
+	l.client.logger.Error("this log's tail is not the master's and is cut: nobody was told that a slave has it",
 		"master", l.addr, "from", seam, "end", end, "bytes", end-seam)
 	l.client.cuts.Add(1)
 	l.client.cutBytes.Add(int64(end - seam))

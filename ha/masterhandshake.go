@@ -14,8 +14,9 @@ import (
 // masterHandshake answers a loopmq slave's questions until it says where it begins. It belongs to the connection's loop.
 type masterHandshake struct {
 	c          *HAConnection
-	introduced bool // the slave has said what it holds
-	hashing    bool // one question at a time: its answer is made off the loop
+	introduced bool          // the slave has said what it holds
+	hashing    bool          // one question at a time: its answer is made off the loop
+	tail       *tailTransfer // what the slave hands over, if it does
 }
 
 func newMasterHandshake(c *HAConnection) *masterHandshake { return &masterHandshake{c: c} }
@@ -26,6 +27,7 @@ func (h *masterHandshake) hello() {
 	cfg := s.config()
 	m := helloMessage{
 		sync:     cfg.Role == storage.SyncMaster,
+		waiting:  s.tail.active.Load(),
 		fileSize: cfg.MappedFileSizeCommitLog,
 		first:    s.store.MinPhyOffset(),
 		end:      s.store.MaxPhyOffset(),
@@ -113,8 +115,22 @@ func (h *masterHandshake) message(header frameHeader, body []byte, now time.Time
 		if err != nil {
 			return err
 		}
-		c.begin(offset, true, now)
+		if c.begin(offset, true, now); connectionState(c.state.Load()) == stateTransfer {
+			c.service.tail.heard(c.slave().node)
+		}
 		return nil
+	case kindMore:
+		from, to, err := decodeRange(body)
+		if err != nil {
+			return err
+		}
+		return h.more(from, to, now)
+	case kindTail:
+		from, bytes, err := decodeTail(body)
+		if err != nil {
+			return err
+		}
+		return h.tailPiece(from, bytes, now)
 	case kindRefuse:
 		m, err := decodeRefuse(body)
 		if err != nil {

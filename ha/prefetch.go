@@ -18,11 +18,11 @@ const (
 	coldDistance = 64 << 20
 	// prefetchSize is how much log one fetch brings in; the next is asked for when half of it is sent.
 	prefetchSize = 8 << 20
-	// helperTasksMax holds one fetch or hash of every connection.
-	helperTasksMax = connectionsMax
+	// helperTasksMax holds a fetch or hash, and a note in ha.json, of every connection.
+	helperTasksMax = 2 * connectionsMax
 )
 
-// helper reads old parts of the log on a goroutine of its own, so that the loop that serves all slaves does not wait
+// helper reads old parts of the log and writes ha.json on a goroutine of its own, so that the loop that serves all slaves does not wait
 // for the disk. Before start it runs tasks where they are given.
 type helper struct {
 	tasks   chan func()
@@ -41,7 +41,7 @@ func (h *helper) stop() {
 	<-h.done
 }
 
-// do runs task soon. A connection has at most one under way, so there is room; false when there is none nevertheless.
+// do runs task soon. A connection has at most two under way, so there is room; false when there is none nevertheless.
 func (h *helper) do(task func()) bool {
 	if h.tasks == nil {
 		task()

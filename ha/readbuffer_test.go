@@ -23,6 +23,9 @@ func (m *memoryLog) MinPhyOffset() storage.PhyOffset { return 0 }
 func (m *memoryLog) MaxPhyOffset() storage.PhyOffset { return storage.PhyOffset(len(m.bytes)) }
 func (m *memoryLog) FlushedWhere() storage.PhyOffset { return m.MaxPhyOffset() }
 func (m *memoryLog) DispatchBehindBytes() int64      { return 0 }
+func (m *memoryLog) Fence()                          {}
+func (m *memoryLog) Unfence() bool                   { return true }
+func (m *memoryLog) EndedClean() bool                { return true }
 func (m *memoryLog) Select(storage.PhyOffset, int) (storage.SelectMappedBufferResult, bool) {
 	return storage.SelectMappedBufferResult{}, false
 }
@@ -68,7 +71,7 @@ func memoryClient(t testing.TB) *HAClient {
 	t.Helper()
 	opts := Options{
 		Config: func() *Config { return &Config{MappedFileSizeCommitLog: comparedFileSize} },
-		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), FS: faultfs.New(), StatePath: "/ha.json",
+		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), FS: faultfs.New(), StatePath: "/ha.json", Store: &memoryLog{},
 	}
 	service, err := NewHAService(opts)
 	if err != nil {

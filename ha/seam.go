@@ -61,13 +61,19 @@ func (s *seamCheck) take(offset storage.PhyOffset, body []byte) (at storage.PhyO
 // look judges the record at a position of the bytes; size 0 says that not all of it is there.
 func (s *seamCheck) look(position int) (size int, err error) {
 	b, at := s.bytes[position:], s.start+storage.PhyOffset(position)
+	if _, magic, ok := message.Peek(b); ok && magic == message.MagicBlank {
+		s.left = 1 // what follows it is another file
+		return len(b), nil
+	}
+	return wholeRecord(b, at)
+}
+
+// wholeRecord looks at the record that b begins with, checksum and all; size 0 says that not all of it is there.
+func wholeRecord(b []byte, at storage.PhyOffset) (size int, err error) {
 	size, magic, ok := message.Peek(b)
 	switch {
 	case !ok:
 		return 0, nil
-	case magic == message.MagicBlank:
-		s.left = 1 // what follows it is another file
-		return len(b), nil
 	case magic != message.MagicV1 && magic != message.MagicV2, size < recordHeadSize, size > recordSizeMax:
 		return 0, fmt.Errorf("no record begins at %d", at)
 	case len(b) < size:

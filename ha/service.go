@@ -3,6 +3,7 @@
 package ha
 
 import (
+	"encoding/hex"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -37,11 +38,24 @@ type HAService struct {
 
 	syncFrom atomic.Int64 // log end at which this node became SYNC_MASTER, -1 if it is not
 	refusals atomic.Int64
+
+	tail         tailWait
+	tailsGivenUp atomic.Int64
+	serve        func() // sends are taken from now on
+	boot         string
+
+	noteMu sync.Mutex                   // guards leftAt, and orders what is noted of slaves; held while ha.json is written
+	leftAt map[string]storage.PhyOffset // of noted slaves that are not connected: no less than they have acknowledged
 }
 
-// NewHAService makes the service; Start makes it listen.
+// NewHAService makes the service; Start makes it listen. It comes before the store's Start: the store of a master that may
+// have lost the end of its log takes no puts, until Serve.
 func NewHAService(opts Options) (*HAService, error) {
-	s := &HAService{config: opts.Config, store: opts.Store, logger: opts.Logger}
+	s := &HAService{config: opts.Config, store: opts.Store, logger: opts.Logger, serve: opts.Serve, boot: opts.Boot}
+	if s.serve == nil {
+		s.serve = func() {}
+	}
+	s.leftAt = make(map[string]storage.PhyOffset)
 	if s.logger == nil {
 		s.logger = slog.Default()
 	}
@@ -51,6 +65,12 @@ func NewHAService(opts Options) (*HAService, error) {
 	var err error
 	if s.state, err = openState(opts.FS, opts.StatePath); err != nil {
 		return nil, err
+	}
+	if err := s.state.began(s.store.EndedClean(), s.boot); err != nil {
+		return nil, err
+	}
+	if s.config().Role != storage.Slave && len(s.state.lost()) > 0 {
+		s.store.Fence()
 	}
 	s.syncFrom.Store(-1)
 	return s, nil
@@ -89,7 +109,56 @@ func (s *HAService) lead() error {
 		return err
 	}
 	s.syncFrom.Store(int64(syncFrom))
+	if slaves := s.state.lost(); len(slaves) > 0 {
+		s.tail.begin(slaves, time.Now())
+	} else {
+		s.serve()
+	}
 	return nil
+}
+
+// note keeps on disk that a slave's acknowledgements count, before they do.
+func (s *HAService) note(node nodeID) error {
+	slave := hex.EncodeToString(node[:])
+	s.noteMu.Lock()
+	defer s.noteMu.Unlock()
+	delete(s.leftAt, slave)
+	return s.state.note(slave, s.boot)
+}
+
+// dropNoted forgets slaves that have left, once all that they may have acknowledged is on this node's disk. On the
+// goroutine of the tick.
+func (s *HAService) dropNoted() {
+	noted := s.state.noted()
+	if len(noted) == 0 || s.tail.active.Load() {
+		return
+	}
+	s.noteMu.Lock()
+	defer s.noteMu.Unlock()
+	for _, c := range *s.connections.Load() {
+		node := c.slave().node
+		slave := hex.EncodeToString(node[:])
+		noted = slices.DeleteFunc(noted, func(x string) bool { return x == slave })
+		delete(s.leftAt, slave)
+	}
+	var gone []string
+	for _, slave := range noted {
+		if at, ok := s.leftAt[slave]; !ok {
+			s.leftAt[slave] = s.store.MaxPhyOffset()
+		} else if s.store.FlushedWhere() >= at {
+			gone = append(gone, slave)
+		}
+	}
+	if len(gone) == 0 {
+		return
+	}
+	if err := s.state.drop(gone); err != nil {
+		s.logger.Error("slaves that have left stay noted", "cause", err)
+		return
+	}
+	for _, slave := range gone {
+		delete(s.leftAt, slave)
+	}
 }
 
 // Stop closes the connections to slaves and ends the waiting sends.
@@ -205,6 +274,8 @@ func (s *HAService) remove(c *HAConnection) {
 func (s *HAService) onTick() {
 	s.lag.sample(time.Now(), s.store.MaxPhyOffset())
 	s.publishAcked() // inSyncReplicas may have changed
+	s.stepTail(time.Now())
+	s.dropNoted()
 	for _, c := range *s.connections.Load() {
 		c.conn.Post(c.tick)
 	}

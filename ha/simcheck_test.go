@@ -180,6 +180,7 @@ func (s *simulation) check() {
 	for _, n := range s.nodes {
 		if n.up && n.role != storage.Slave {
 			s.checkMark(n, images[n])
+			s.checkMaster(n, images[n])
 		}
 		if n.up && n.linkConn != nil {
 			s.checkTransfer(n, images)
@@ -213,6 +214,20 @@ func (s *simulation) checkHolders(images map[*simNode]*logImage) {
 func (s *simulation) checkMark(n *simNode, img *logImage) {
 	if mark, end := n.service.acked(), img.walk(nil); mark > end {
 		s.fail("%s: slaves count as holding %d, its log ends at %d", n.name, mark, end)
+	}
+}
+
+// checkMaster looks for what was answered as replicated: what a master writes now comes behind it, or in its place.
+func (s *simulation) checkMaster(n *simNode, img *logImage) {
+	if n.waits() {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.messages {
+		if m.promised() && m.offset >= img.first && !img.holds(m) {
+			s.failLocked("%s takes sends and does not have message %d at %d, which was answered as replicated", n.name, m.number, m.offset)
+		}
 	}
 }
 
@@ -273,7 +288,7 @@ func (s *simulation) checkAtRest() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, m := range s.messages {
-		if m.replicated && m.offset >= img.first && !img.holds(m) {
+		if m.promised() && m.offset >= img.first && !img.holds(m) {
 			s.failLocked("message %d at %d was answered as replicated and %s does not have it", m.number, m.offset, n.name)
 		}
 	}

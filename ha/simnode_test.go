@@ -23,6 +23,8 @@ import (
 const (
 	simRoot  = "/store"
 	simState = simRoot + "/config/ha.json"
+	// simTailTimeout is longer than any run: an operator ends the wait for a slave that he has emptied.
+	simTailTimeout = 1000 * time.Hour
 )
 
 // simNode is one machine: a disk, and while it is up a store with the two sides of replication.
@@ -38,6 +40,7 @@ type simNode struct {
 	powerCut bool // what it has left is not known before it is up again
 	up       bool
 	lives    int
+	boot     int
 	looking  atomic.Int64 // images that are open: reading them is no operation of the node
 	opsLeft  atomic.Int64 // until a crash at an operation of the file system; not positive: none
 
@@ -162,6 +165,7 @@ func (n *simNode) open() (err error) {
 		HaSendHeartbeatInterval: 5 * time.Second, HaHousekeepingInterval: 20 * time.Second,
 		HaTransferBatchSize: 1 + s.rng.IntN(1<<(3+s.rng.IntN(13))), HaSlaveFallbehindMax: 256 << 20,
 		InSyncReplicas: 1, SlaveTimeout: 3 * time.Second, MappedFileSizeCommitLog: s.fileSize,
+		HaTailTimeout: simTailTimeout,
 	}
 	if s.quorum || len(s.nodes) > 2 && s.rng.IntN(2) == 0 {
 		n.haConfig.InSyncReplicas = 3
@@ -176,7 +180,7 @@ func (n *simNode) open() (err error) {
 	}
 	opts := Options{
 		Config: func() *Config { return n.haConfig }, Store: n.ha, Logger: n.logger(), StatePath: simState, FS: fsys,
-		MasterAddress: func() string { return "" },
+		MasterAddress: func() string { return "" }, Boot: fmt.Sprintf("%s%d", n.name, n.boot),
 	}
 	if s.javaMaster != nil {
 		opts.MasterMinOffset = s.javaMaster.minOffset
@@ -217,6 +221,9 @@ func (n *simNode) opened() {
 		}
 	}
 }
+
+// waits says that a master may have lost the end of its log, and takes no sends until its slaves have been heard.
+func (n *simNode) waits() bool { return n.up && n.service != nil && n.service.tail.active.Load() }
 
 func (n *simNode) hasCrashed() bool {
 	n.sim.mu.Lock()
@@ -261,7 +268,7 @@ func (n *simNode) maySpareLocked() bool {
 		return false
 	}
 	for _, m := range n.sim.messages {
-		if _, here := m.holders[n]; m.replicated && here && !m.safeWithoutLocked(n) {
+		if _, here := m.holders[n]; m.promised() && here && !m.safeWithoutLocked(n) {
 			return false
 		}
 	}
@@ -292,6 +299,7 @@ func (n *simNode) bury() {
 	}
 	if n.kind == faultfs.PowerLoss {
 		n.powerCut = true
+		n.boot++
 		for _, m := range n.sim.messages {
 			if _, held := m.holders[n]; held && m.end() <= n.flushed {
 				m.holders[n] = true
@@ -330,6 +338,9 @@ func (n *simNode) down(end func(c *simConn)) {
 	}
 	if n.client != nil {
 		n.noteCuts()
+	}
+	if n.service != nil && n.service.tail.taken > 0 {
+		n.sim.counts.tails++
 	}
 	n.sim.net.settle()
 	n.up, n.service, n.client, n.link, n.linkConn, n.refused = false, nil, nil, nil, nil, false

@@ -90,7 +90,7 @@ func simPlants() []*simPlant {
 					continue
 				}
 				for i, c := range *n.service.connections.Load() {
-					c.key.Store(&slaveKey{addr: netip.AddrFrom4([4]byte{1, 1, 1, byte(i)})})
+					c.key.Store(&slaveKey{node: c.slave().node, addr: netip.AddrFrom4([4]byte{1, 1, 1, byte(i)})})
 				}
 			}
 		}},
@@ -112,8 +112,19 @@ func simPlants() []*simPlant {
 			state := n.service.state
 			state.data.Regime, state.data.Floor = regimeAsync, 0
 		}},
-		{rare: true, name: "a SYNC_MASTER's bytes are not noted on disk", want: "has left the disk", stateFS: func(fs *faultfs.FS) vfs.FS {
-			return forgetfulFS{fs}
+		{name: "a SYNC_MASTER's bytes are not noted on disk", want: "has left the disk", stateFS: func(fs *faultfs.FS) vfs.FS {
+			return forgetfulFS{fs, `"` + regimeSync + `"`}
+		}},
+		{name: "a master that lost its tail takes sends at once", want: "takes sends and does not have", step: func(s *simulation) {
+			for _, n := range s.nodes {
+				if n.waits() && !n.hasCrashed() {
+					n.haConfig.HaTailTimeout = 0
+					n.service.stepTail(time.Now())
+				}
+			}
+		}},
+		{name: "slaves that count are not noted", want: "takes sends and does not have", stateFS: func(fs *faultfs.FS) vfs.FS {
+			return forgetfulFS{fs, `"slaves"`}
 		}},
 		{name: "a byte changes on the way", want: "differs at|on 0 connected slaves", appends: func(s *simStore, start storage.PhyOffset, data []byte) error {
 			return s.MessageStore.AppendToCommitLog(start, bytes.ReplaceAll(data, []byte("orders"), []byte("odders")))
@@ -168,11 +179,14 @@ func goneSlavesCount() *simPlant {
 	}}
 }
 
-// forgetfulFS does not write what is taken from a SYNC_MASTER.
-type forgetfulFS struct{ *faultfs.FS }
+// forgetfulFS does not write a state that says what is not to be kept.
+type forgetfulFS struct {
+	*faultfs.FS
+	word string
+}
 
 func (f forgetfulFS) WriteFile(path string, data []byte) error {
-	if path == simState && bytes.Contains(data, []byte(`"`+regimeSync+`"`)) {
+	if path == simState && bytes.Contains(data, []byte(f.word)) {
 		return nil
 	}
 	return f.FS.WriteFile(path, data)

@@ -39,6 +39,7 @@ const (
 //   - a send that a SYNC_MASTER answered with PutOK is on as many connected slaves as it has to be;
 //   - what a node wrote as a master, or acknowledged to a SYNC_MASTER as a slave, leaves its disk by nothing but a power
 //     cut or an operator who rebuilds it. So what was answered survives any one crash;
+//   - a master that takes sends has all that was ever answered so, also when it lost power before;
 //   - at the end the nodes agree, the master has all that was answered, no queue offset is given out twice, and every
 //     piece of log that was lent is back.
 //
@@ -88,7 +89,7 @@ func runSimulation(t *testing.T, seed uint64, p *simPlant) (counts simCounts, fa
 
 // simCounts tell whether the seeds reach what they are meant to reach.
 type simCounts struct {
-	sends, replicated, timeouts, unavailable, kills, powerCuts, promotions, rebuilds, cuts, refusals, fulls int
+	sends, replicated, timeouts, unavailable, kills, powerCuts, promotions, rebuilds, cuts, tails, refusals, fulls int
 }
 
 func (c *simCounts) add(o simCounts) {
@@ -101,13 +102,14 @@ func (c *simCounts) add(o simCounts) {
 	c.promotions += o.promotions
 	c.rebuilds += o.rebuilds
 	c.cuts += o.cuts
+	c.tails += o.tails
 	c.refusals += o.refusals
 	c.fulls += o.fulls
 }
 
 func (c simCounts) String() string {
-	return fmt.Sprintf("%d sends, %d answered as replicated, %d timed out, %d without a slave; %d kills, %d power cuts, %d promotions, %d rebuilds, %d tails cut, %d slaves refused, %d full disks",
-		c.sends, c.replicated, c.timeouts, c.unavailable, c.kills, c.powerCuts, c.promotions, c.rebuilds, c.cuts, c.refusals, c.fulls)
+	return fmt.Sprintf("%d sends, %d answered as replicated, %d timed out, %d without a slave; %d kills, %d power cuts, %d promotions, %d rebuilds, %d tails cut, %d brought back, %d slaves refused, %d full disks",
+		c.sends, c.replicated, c.timeouts, c.unavailable, c.kills, c.powerCuts, c.promotions, c.rebuilds, c.cuts, c.tails, c.refusals, c.fulls)
 }
 
 // simulation is one run.
@@ -141,12 +143,16 @@ type simMessage struct {
 	record     []byte // as the writer stored it
 	offset     storage.PhyOffset
 	replicated bool // answered with PutOK by a SYNC_MASTER
+	givenUp    bool // by an operator who did not wait for the slaves that have it
 	onRocketmq bool // RocketMQ's slave had it then
 	// holders have it and lose it only to a power cut, or by the operator; true: not even by a power cut.
 	holders map[*simNode]bool
 }
 
 func (m *simMessage) end() storage.PhyOffset { return m.offset + storage.PhyOffset(len(m.record)) }
+
+// promised says that a master must have it.
+func (m *simMessage) promised() bool { return m.replicated && !m.givenUp }
 
 func newSimulation(seed uint64, p *simPlant) *simulation {
 	rng := rand.New(rand.NewPCG(seed, 11))
@@ -274,6 +280,8 @@ func (s *simulation) appoint(n *simNode) {
 // act does one thing.
 func (s *simulation) act() {
 	switch n := s.rng.IntN(200); {
+	case s.unsteady && (n >= 90 && n < 105 || n >= 184 && n < 190):
+		s.unsettle()
 	case n >= 130 && n < 160 && s.quorum:
 		if n := s.pick(func(n *simNode) bool { return n.up && n.linkConn != nil }); n != nil {
 			s.step("all between %s and its master arrives", n.name)
@@ -297,8 +305,6 @@ func (s *simulation) act() {
 		s.crash()
 	case n < 184:
 		s.restart()
-	case n < 190 && s.unsteady:
-		s.unsettle()
 	case n < 186:
 		s.promote()
 	case n < 190:
@@ -510,6 +516,10 @@ func (s *simulation) crash() {
 // unsettle crashes the master of a pair, and brings back who is down.
 func (s *simulation) unsettle() {
 	if n := s.pick(func(n *simNode) bool { return n.up && n.role != storage.Slave }); n != nil && s.rng.IntN(3) > 0 {
+		if s.rng.IntN(2) == 0 { // with the newest on the slave and not on the disk
+			s.send()
+			s.drain()
+		}
 		n.crash("often")
 		n.bury()
 	}
@@ -519,6 +529,9 @@ func (s *simulation) unsettle() {
 				n.role = storage.Role(s.rng.IntN(2))
 			}
 			n.start()
+			if n.waits() && s.rng.IntN(3) == 0 {
+				s.giveUp(n)
+			}
 		}
 	}
 	if n := s.nodes[1]; n.up && n.linkConn == nil {
@@ -527,14 +540,26 @@ func (s *simulation) unsettle() {
 	s.drain()
 }
 
+// giveUp is an operator who lets a master go on without its slaves. What only they have is lost to it, and stays theirs.
+func (s *simulation) giveUp(n *simNode) {
+	s.step("the operator does not let %s wait for its slaves", n.name)
+	img := n.image()
+	defer img.close()
+	s.mu.Lock()
+	for _, m := range s.messages {
+		m.givenUp = m.givenUp || m.replicated && !img.holds(m)
+	}
+	s.mu.Unlock()
+	n.haConfig.HaTailTimeout = 0
+	n.tick()
+}
+
 func (s *simulation) restart() {
 	n := s.pick(func(n *simNode) bool { return !n.up })
 	switch {
 	case n == nil:
 		return
-	case n.role != storage.Slave && len(s.nodes) > 2 && !s.hasAllReplicated(n):
-		// With two slaves a master that has lost its tail would go on with the one that does not know of it. The
-		// operator makes the other one the master.
+	case n.role != storage.Slave && s.rng.IntN(8) == 0:
 		s.promote()
 		return
 	case n.role != storage.Slave && s.rng.IntN(3) == 0:
@@ -621,6 +646,9 @@ func (s *simulation) rebuild(n *simNode) bool {
 	s.step("%s is rebuilt", n.name)
 	s.counts.rebuilds++
 	n.empty()
+	if n.master.waits() {
+		n.master.haConfig.HaTailTimeout = 0
+	}
 	n.start()
 	return true
 }
@@ -678,7 +706,7 @@ func (s *simulation) hasAllReplicated(n *simNode) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, m := range s.messages {
-		if m.replicated && !img.holds(m) && m.offset >= img.first {
+		if m.promised() && !img.holds(m) && m.offset >= img.first {
 			return false
 		}
 	}
@@ -762,7 +790,7 @@ func (s *simulation) master() *simNode {
 // ensureMaster leaves one master, which has all that was answered.
 func (s *simulation) ensureMaster() bool {
 	keep := s.master()
-	if keep == nil || keep.powerCut || !s.hasAllReplicated(keep) || s.masters() > 1 {
+	if keep == nil || (keep.powerCut || !s.hasAllReplicated(keep)) && !keep.waits() || s.masters() > 1 {
 		keep = s.pick(func(n *simNode) bool { return !n.powerCut && s.hasAllReplicated(n) })
 		if keep == nil {
 			// Who lost power may still have it: that shows when it is up.
@@ -808,6 +836,9 @@ func (s *simulation) agreed() bool {
 		end = s.master().store.MaxPhyOffset()
 	}
 	for _, n := range s.nodes {
+		if n.waits() {
+			return false
+		}
 		if n.role != storage.Slave {
 			continue
 		}
@@ -825,7 +856,7 @@ func (s *simulation) agreed() bool {
 func (s *simulation) ends() string {
 	var b strings.Builder
 	for _, n := range s.nodes {
-		fmt.Fprintf(&b, "%s role %d up %v refused %v", n.name, n.role, n.up, n.refused)
+		fmt.Fprintf(&b, "%s role %d up %v refused %v waits %v", n.name, n.role, n.up, n.refused, n.waits())
 		if n.up {
 			fmt.Fprintf(&b, " log %d to %d", n.store.MinPhyOffset(), n.store.MaxPhyOffset())
 		}

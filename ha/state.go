@@ -3,12 +3,14 @@
 package ha
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"sync"
 
 	"loopmq/storage"
@@ -28,8 +30,9 @@ type stateFile struct {
 	fs   vfs.FS
 	path string
 
-	mu   sync.Mutex // guards data, also while it is written
-	data stateData
+	mu    sync.Mutex // guards the rest, also while it is written
+	data  stateData
+	saved []byte
 }
 
 type stateData struct {
@@ -41,6 +44,11 @@ type stateData struct {
 	// Copying says that the log is a copy that began at the master's first byte and has not caught up once. When the
 	// master deletes what it still lacks, it may begin anew.
 	Copying bool `json:"copying,omitempty"`
+	// Slaves are the loopmq slaves that may have acknowledged what this master's disk does not have yet, by node id, and
+	// Boot is the boot of the machine in which they did. Lost says that the machine went down before the disk had it.
+	Slaves []string `json:"slaves,omitempty"`
+	Boot   string   `json:"boot,omitempty"`
+	Lost   bool     `json:"lost,omitempty"`
 }
 
 // openState loads the file or makes it. An unreadable one is an error: guessing could lose what was acknowledged.
@@ -59,22 +67,25 @@ func openState(fsys vfs.FS, path string) (*stateFile, error) {
 	if err := json.Unmarshal(b, &s.data); err != nil {
 		return nil, fmt.Errorf("%q: %w", path, err)
 	}
+	s.saved = b
 	if id, err := hex.DecodeString(s.data.Node); err != nil || len(id) != len(nodeID{}) {
 		return nil, fmt.Errorf("%q: node is %q, not %d bytes in hex", path, s.data.Node, len(nodeID{}))
 	}
 	return s, nil
 }
 
-// save is called with mu held, or before the file is shared.
+// save writes d unless it is what the file holds. It is called with mu held, or before the file is shared.
 func (s *stateFile) save(d stateData) error {
 	b, err := json.Marshal(d)
 	if err != nil {
 		return err
 	}
-	if err := s.fs.WriteFile(s.path, append(b, '\n')); err != nil {
-		return fmt.Errorf("save %q: %w", s.path, err)
+	if b = append(b, '\n'); !bytes.Equal(b, s.saved) {
+		if err := s.fs.WriteFile(s.path, b); err != nil {
+			return fmt.Errorf("save %q: %w", s.path, err)
+		}
 	}
-	s.data = d
+	s.data, s.saved = d, b
 	return nil
 }
 
@@ -108,7 +119,8 @@ func (s *stateFile) follow(regime string, syncFrom, end storage.PhyOffset) error
 	defer s.mu.Unlock()
 	next := s.data
 	next.Regime, next.Floor, next.SyncFrom = regime, s.data.floorAt(end), syncFrom
-	return s.saveIfNew(next)
+	next.Slaves, next.Boot, next.Lost = nil, "", false // the log is the new master's from now on
+	return s.save(next)
 }
 
 // copying says whether the log is an unfinished copy.
@@ -124,14 +136,6 @@ func (s *stateFile) setCopying(copying bool) error {
 	defer s.mu.Unlock()
 	next := s.data
 	next.Copying = copying
-	return s.saveIfNew(next)
-}
-
-// saveIfNew is called with mu held.
-func (s *stateFile) saveIfNew(next stateData) error {
-	if next == s.data {
-		return nil
-	}
 	return s.save(next)
 }
 
@@ -150,5 +154,72 @@ func (s *stateFile) lead(sync bool, end storage.PhyOffset) (syncFrom storage.Phy
 	if s.data.Regime == regimeMaster && s.data.SyncFrom == syncFrom {
 		return syncFrom, nil
 	}
-	return syncFrom, s.save(stateData{Node: s.data.Node, Regime: regimeMaster, Floor: end, SyncFrom: syncFrom})
+	next := s.data
+	next.Regime, next.Floor, next.SyncFrom, next.Copying = regimeMaster, end, syncFrom, false
+	return syncFrom, s.save(next)
+}
+
+// began is called when the node starts, in any role: clean says that the last run left all of its log on disk, boot
+// names the boot of the machine now. What the kernel held for the disk outlives a process, and not the boot.
+func (s *stateFile) began(clean bool, boot string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := s.data
+	switch {
+	case s.data.Lost:
+	case clean:
+		next.Slaves, next.Boot = nil, ""
+	case len(s.data.Slaves) > 0 && (boot == "" || boot != s.data.Boot):
+		next.Lost = true
+	}
+	return s.save(next)
+}
+
+// lost are the slaves that may hold what this log has lost; none when it has lost nothing.
+func (s *stateFile) lost() (slaves []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.data.Lost {
+		return nil
+	}
+	return slices.Clone(s.data.Slaves)
+}
+
+// note is called before the acknowledgements of a slave count.
+func (s *stateFile) note(slave, boot string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := s.data
+	if !slices.Contains(next.Slaves, slave) {
+		next.Slaves = append(slices.Clone(next.Slaves), slave)
+	}
+	next.Boot = boot
+	return s.save(next)
+}
+
+func (s *stateFile) noted() (slaves []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.data.Slaves)
+}
+
+// drop takes out slaves that have acknowledged nothing but what is on disk.
+func (s *stateFile) drop(gone []string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := s.data
+	next.Slaves = slices.DeleteFunc(slices.Clone(next.Slaves), func(slave string) bool { return slices.Contains(gone, slave) })
+	if len(next.Slaves) == 0 {
+		next.Slaves, next.Boot = nil, ""
+	}
+	return s.save(next)
+}
+
+// found says that nothing is lost any more, or given up.
+func (s *stateFile) found() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := s.data
+	next.Lost = false
+	return s.save(next)
 }

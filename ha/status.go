@@ -33,6 +33,7 @@ type Status struct {
 	Push2SlaveMaxOffset storage.PhyOffset // what enough slaves hold, -1 when there are too few
 	Waiting             int64             // sends that wait for a slave
 	Refusals            int64             // slaves refused so far
+	TailsGivenUp        int64             // waits for a lost end of the log that ended without one of the slaves
 }
 
 // InSyncSlaves counts the connections that a send may wait for.
@@ -53,6 +54,7 @@ func (s *HAService) Status() Status {
 		Push2SlaveMaxOffset: s.acked(),
 		Waiting:             s.transfer.waiting.Load(),
 		Refusals:            s.refusals.Load(),
+		TailsGivenUp:        s.tailsGivenUp.Load(),
 	}
 	for _, c := range connections {
 		st.Slaves = append(st.Slaves, c.status())

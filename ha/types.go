@@ -21,6 +21,10 @@ type Store interface {
 	AppendToCommitLog(start storage.PhyOffset, data []byte) error
 	// TruncateTo drops everything from a record's start on, queues and index with it; to 0 empties the log.
 	TruncateTo(offset storage.PhyOffset) error
+	// Fence, Unfence and EndedClean are for a master that may have lost the end of its log.
+	Fence()
+	Unfence() bool
+	EndedClean() bool
 	// DispatchBehindBytes places the last record boundary that is known: end less this.
 	DispatchBehindBytes() int64
 }
@@ -43,6 +47,7 @@ type Config struct {
 	MaxHaTransferByteInSecond int64          // maxHaTransferByteInSecond, 100 MiB, for each slave
 	HaRetainedMax             int64          // ours: haRetainedMax, log kept for connected slaves, from the end
 	HaAllowList               []netip.Prefix // ours: haAllowList, CIDRs that may connect; empty: all
+	HaTailTimeout             time.Duration  // ours: haTailTimeout, 60 s: how long a master that may have lost the end of its log waits for its slaves
 	HaReportSynced            bool           // ours: haReportSynced, false: a slave reports what it has synced, not what it has appended
 	MappedFileSizeCommitLog   int64
 }
@@ -66,6 +71,10 @@ type Options struct {
 	// MasterMinOffset asks the master for the first offset of its log (runtime info); an empty slave needs it of a
 	// RocketMQ master.
 	MasterMinOffset func(ctx context.Context) (storage.PhyOffset, error)
+	// Serve, if there is one, is told once that this node, a master, takes sends from now on.
+	Serve func()
+	// Boot names the machine's boot; what a process has written is lost to a power cut at most when it has changed.
+	Boot string
 	// StatePath is where ha.json lies.
 	StatePath string
 	FS        vfs.FS

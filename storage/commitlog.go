@@ -166,6 +166,10 @@ func (l *CommitLog) openPool(c *Config) (err error) {
 	if !c.TransientStorePoolEnable {
 		return nil
 	}
+	if l.flags.isSet(fencedBit) {
+		l.logger.Info("transientStorePoolEnable has no effect until the next start: this master may take the end of its log from a slave")
+		return nil
+	}
 	if l.flushType != AsyncFlush || l.role == Slave {
 		l.logger.Info("transientStorePoolEnable has no effect: it needs flushDiskType=ASYNC_FLUSH and a master")
 		return nil
@@ -300,7 +304,7 @@ var (
 	errWaitingPuts   = errors.New("too many messages wait for the disk (maxWaitingPuts)")
 	errPageCacheBusy = errors.New("an append has run for longer than osPageCacheBusyTimeOutMills")
 	errQueueFull     = errors.New("too many messages wait to be appended (sendThreadPoolQueueCapacity)")
-	errNotSlave      = errors.New("raw log bytes are for a slave")
+	errNotSlave      = errors.New("raw log bytes are for a slave, or for a master that takes no messages yet")
 )
 
 // lockTime is how long the append now running has run, in ms, 0 when none does.
@@ -315,14 +319,19 @@ func (l *CommitLog) lockTime(now int64) int64 {
 // appendData is AppendToCommitLog of the store.
 func (l *CommitLog) appendData(start PhyOffset, data []byte) error {
 	switch {
-	case l.role != Slave:
+	case !l.takesRaw():
 		return errNotSlave
 	case !l.accepting.Load():
 		return errClosing
 	case l.flags.latched():
 		return l.flags.refusal()
 	}
-	err := l.appender.withRole(func() error { return l.appender.appendData(int64(start), data) })
+	err := l.appender.withRole(func() error {
+		if !l.takesRaw() {
+			return errNotSlave // a fence that fell meanwhile
+		}
+		return l.appender.appendData(int64(start), data)
+	})
 	l.appended()
 	l.wrote(time.Now().UnixMilli())
 	if errors.Is(err, ErrFault) {
@@ -330,6 +339,9 @@ func (l *CommitLog) appendData(start PhyOffset, data []byte) error {
 	}
 	return err
 }
+
+// takesRaw says whether raw log bytes may be appended: on a slave, and on a master that takes no puts yet.
+func (l *CommitLog) takesRaw() bool { return l.role == Slave || l.flags.isSet(fencedBit) }
 
 // appended tells those who read and those who prepare that the log has grown.
 func (l *CommitLog) appended() {

@@ -31,6 +31,7 @@ type MessageStore struct {
 	configMu sync.Mutex // guards swapping config
 
 	lock       io.Closer
+	clean      bool // the last run ended in order
 	flags      *RunningFlags
 	checkpoint *StoreCheckpoint
 	log        *CommitLog
@@ -125,14 +126,13 @@ func (s *MessageStore) open() (err error) {
 	if s.lock, err = s.fs.Lock(filepath.Join(c.StorePathRootDir, "lock")); err != nil {
 		return fmt.Errorf("the store is in use: %w", err)
 	}
-	clean, err := s.endedClean()
-	if err != nil {
+	if s.clean, err = s.endedClean(); err != nil {
 		return err
 	}
 	if err := s.load(c); err != nil {
 		return err
 	}
-	return s.recover(clean)
+	return s.recover(s.clean)
 }
 
 // endedClean says whether the last run removed its abort file.

@@ -14,6 +14,7 @@ const (
 	logicsQueueErrorBit = 4
 	indexFileErrorBit   = 8
 	diskFullBit         = 16
+	fencedBit           = 32
 )
 
 var (
@@ -36,7 +37,7 @@ func (r *RunningFlags) isSet(bit int32) bool { return r.bits.Load()&bit != 0 }
 func (r *RunningFlags) latched() bool        { return r.isSet(notWriteableBit) }
 
 func (r *RunningFlags) isWriteable() bool {
-	return !r.isSet(notWriteableBit | logicsQueueErrorBit | indexFileErrorBit | diskFullBit)
+	return !r.isSet(notWriteableBit | logicsQueueErrorBit | indexFileErrorBit | diskFullBit | fencedBit)
 }
 
 // latch makes the store read-only for good. The first cause stays; latch says whether this was it.
@@ -61,6 +62,8 @@ func (r *RunningFlags) refusal() error {
 		return fmt.Errorf("the store is read-only: %w", r.latchedCause())
 	case bits&diskFullBit != 0:
 		return errDiskFull
+	case bits&fencedBit != 0:
+		return errFenced
 	case bits&logicsQueueErrorBit != 0:
 		return errLogicsQueueError
 	case bits&indexFileErrorBit != 0:
