@@ -63,8 +63,8 @@ interop: ## against the real RocketMQ 4.9.7 and 5.3.3 and the Go client; needs a
 # Where a measurement is recorded: results by day, the page beside the binary.
 record = --json bench/results/$(1)-$(shell date -u +%F).json --markdown bench/results/$(1)-$(shell date -u +%F).md --html bin/$(1).html
 
-bench: build ## five minutes of measurements, recorded in bench/results; needs 25 GB below BENCH_DIR (bin/bench)
-	bin/loopmq bench compare --servers loopmq --set alone --rounds 1 --duration 15s --dir $(BENCH_DIR) $(call record,alone)
+bench: build ## five minutes of measurements, recorded in bench/results; needs 15 GB below BENCH_DIR (bin/bench)
+	bin/loopmq bench compare --servers loopmq --set alone --rounds 2 --duration 7s --dir $(BENCH_DIR) $(call record,alone)
 
 bench-peer: build ## the same work for loopmq and the Java brokers 4.9.7 and 5.3.3, ROUNDS (3) turns each, an hour; needs a JDK and Maven
 	bin/loopmq bench compare --servers loopmq,java:4.9.7,java:5.3.3 --again --rounds $(ROUNDS) --dir $(BENCH_DIR) $(call record,peers)

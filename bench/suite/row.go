@@ -91,6 +91,7 @@ func serverRow(name, workload string, logBytes int64, change ...func(*result.Set
 func javaClient(s *result.Settings) { s.Client, s.Connections = ClientJava, 1 }
 func syncFlush(s *result.Settings)  { s.Flush = flushSync }
 func syncMaster(s *result.Settings) { s.Role = roleSync }
+
 func atRate(rate float64) func(*result.Settings) {
 	return func(s *result.Settings) { s.Rate = rate }
 }
