@@ -78,6 +78,7 @@ type Conn struct {
 	timeout time.Duration
 	done    chan struct{} // closed when the reader has ended
 	readAt  time.Duration // when the bytes now being handed out were read; the reader's own
+	heads   headReader    // the reader's own
 	strays  atomic.Int64
 
 	mu      *sync.Mutex // guards the fields below; nothing blocks under it
@@ -321,7 +322,7 @@ func (c *Conn) handOut(b []byte, answer *remoting.Command) (used, need int, err 
 
 // answered hands one frame to the call that waits for it.
 func (c *Conn) answered(frame []byte, answer *remoting.Command) error {
-	h, plain := readHead(frame)
+	h, plain := c.heads.read(frame)
 	if !plain {
 		if err := remoting.Decode(frame, answer); err != nil {
 			return err

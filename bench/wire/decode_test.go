@@ -4,7 +4,9 @@ package wire
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"net/netip"
@@ -107,20 +109,61 @@ func FuzzReadHead(f *testing.F) {
 	} {
 		f.Add(append([]byte{0, 0, 0, byte(4 + len(header)), 0, 0, 0, byte(len(header))}, header...))
 	}
+	before := NewCommand(remoting.Success, "queueId", "3", "queueOffset", "123")
+	before.Flag, before.Opaque = 1, opaqueSampleA
+	alike := before.AppendTo(nil, 0)
+	f.Add(alike)
+	floor := `{"code":0,"opaque":1111111111,"flag":1,"language":"OTHER","extFields":{"queueId":"0"}}`
+	f.Add(append([]byte{0, 0, 0, byte(4 + len(floor)), 0, 0, 0, byte(len(floor))}, floor...))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		n, err := remoting.FrameLength(b)
 		if err != nil || n == 0 || n > len(b) {
 			return
 		}
-		h, ok := readHead(b[:n])
 		var cmd remoting.Command
-		if err := remoting.Decode(b[:n], &cmd); err != nil || !ok {
-			return
-		}
-		if (h != head{cmd.Code, cmd.Opaque, cmd.Flag}) {
-			t.Fatalf("read %+v; the codec reads code %d, opaque %d, flag %d of %q", h, cmd.Code, cmd.Opaque, cmd.Flag, b[8:n])
+		decodeErr := remoting.Decode(b[:n], &cmd)
+		// As the first answer, behind one that may be like it, and behind itself.
+		var fresh, used headReader
+		used.read(alike)
+		for _, r := range []*headReader{&fresh, &fresh, &used, &used} {
+			if h, ok := r.read(b[:n]); ok && decodeErr == nil && (h != head{cmd.Code, cmd.Opaque, cmd.Flag}) {
+				t.Fatalf("read %+v; the codec reads code %d, opaque %d, flag %d of %q", h, cmd.Code, cmd.Opaque, cmd.Flag, b[8:n])
+			}
 		}
 	})
+}
+
+// Behind one answer, the next one like it is read the same way, whatever its fields and its id are.
+func TestHeadsThatAreAlike(t *testing.T) {
+	var heads headReader
+	for i := range 1000 {
+		form := `{"code":0,"extFields":{"queueId":"%d","queueOffset":"%d"},"flag":1,"language":"JAVA","opaque":%d,"version":407}`
+		if i%500 >= 250 {
+			form = `{"code":0,"opaque":%[3]d,"flag":1,"extFields":{"queueId":"%[1]d","queueOffset":"%[2]d"}}`
+		}
+		id := int32(opaqueMin + i*1234567%opaqueMin)
+		b := fmt.Appendf(nil, form, i%7, i*i, id)
+		want := head{0, id, 1}
+		if h, ok := jsonHead(b); !ok || h != want {
+			t.Fatalf("%s: %+v", b, h)
+		}
+		if i%250 > 0 {
+			if h, ok := heads.again(b); !ok || h != want {
+				t.Fatalf("%s behind one like it: %+v, %v", b, h, ok)
+			}
+		}
+		frame := binary.BigEndian.AppendUint32(nil, uint32(4+len(b)))
+		frame = append(binary.BigEndian.AppendUint32(frame, uint32(len(b))), b...)
+		if h, ok := heads.read(frame); !ok || h != want {
+			t.Fatalf("%s: %+v, %v", b, h, ok)
+		}
+		for _, other := range []string{`"code":0`, `"flag":1`, `"extFields"`} {
+			changed := bytes.Replace(b, []byte(other), []byte(other[:len(other)-1]+"7"), 1)
+			if h, ok := heads.again(changed); ok {
+				t.Fatalf("%s is like %s: %+v", changed, b, h)
+			}
+		}
+	}
 }
 
 // The short look serves what brokers answer: the shapes seen from RocketMQ 4.9, 5.3 and loopmq.

@@ -18,9 +18,21 @@ const (
 	headerMask = 1<<24 - 1
 )
 
-// readHead reads the head of a whole frame. Where anything is not as brokers write it, ok is false and the codec is to
-// look; where ok is true and the codec accepts the frame too, it reads the same.
-func readHead(frame []byte) (h head, ok bool) {
+// headReader reads the heads of a connection's answers. They are alike, but for the fields and the request id; so it
+// remembers what stood around the fields, and where the id was.
+type headReader struct {
+	before, behind []byte // of the fields' braces, both included in behind and before
+	inBefore       bool   // where the id is
+	at             int    // of the id, there
+	head           head   // with the rest of what was read
+}
+
+// opaqueWidth is how many digits each of our request ids has.
+const opaqueWidth = 10
+
+// read reads the head of a whole frame. Where anything is not as brokers write it, ok is false and the codec is to look;
+// where ok is true and the codec accepts the frame too, it reads the same.
+func (r *headReader) read(frame []byte) (h head, ok bool) {
 	if len(frame) < headerAt {
 		return h, false
 	}
@@ -32,11 +44,72 @@ func readHead(frame []byte) (h head, ok bool) {
 	header := frame[headerAt : headerAt+size]
 	switch remoting.SerializeType(word >> 24) {
 	case remoting.SerializeJSON:
-		return jsonHead(header)
+		if h, ok = r.again(header); ok {
+			return h, true
+		}
+		if h, ok = jsonHead(header); ok {
+			r.remember(header, h)
+		}
+		return h, ok
 	case remoting.SerializeRocketMQ:
 		return binaryHead(header)
 	}
 	return h, false
+}
+
+// again reads a header that is like the one before: the same but for the id, and fields without a closing brace or an
+// escape. Then the fields end where they ended before, and the members around them are the same.
+func (r *headReader) again(b []byte) (h head, ok bool) {
+	fields := len(b) - len(r.behind)
+	if len(r.behind) == 0 || fields < len(r.before) {
+		return h, false
+	}
+	before, behind, middle := b[:len(r.before)], b[fields:], b[len(r.before):fields]
+	id := behind
+	if r.inBefore {
+		id = before
+		ok = sameBut(before, r.before, r.at) && string(behind) == string(r.behind)
+	} else {
+		ok = sameBut(behind, r.behind, r.at) && string(before) == string(r.before)
+	}
+	if !ok || bytes.IndexByte(middle, '}') >= 0 || bytes.IndexByte(middle, '\\') >= 0 {
+		return h, false
+	}
+	h = r.head
+	v, n := number(id[r.at : r.at+opaqueWidth])
+	h.opaque = v
+	return h, n == opaqueWidth
+}
+
+// sameBut compares all but the digits of an id.
+func sameBut(a, b []byte, at int) bool {
+	return string(a[:at]) == string(b[:at]) && string(a[at+opaqueWidth:]) == string(b[at+opaqueWidth:])
+}
+
+// remember takes a header as the one that others are like, if it has fields and one id of ours.
+func (r *headReader) remember(b []byte, h head) {
+	r.behind = r.behind[:0]
+	const fieldsKey, idKey = `"extFields":{`, `"opaque":`
+	fields, id := bytes.Index(b, []byte(fieldsKey)), bytes.Index(b, []byte(idKey))
+	if fields < 0 || id < 0 || bytes.Count(b, []byte(idKey)) != 1 || h.opaque < opaqueMin {
+		return
+	}
+	fields += len(fieldsKey)
+	end := bytes.IndexByte(b[fields:], '}')
+	if end < 0 {
+		return
+	}
+	end += fields
+	id += len(idKey)
+	if id+opaqueWidth > len(b) || id >= fields && id < end {
+		return
+	}
+	r.head, r.inBefore, r.at = h, id < fields, id
+	if !r.inBefore {
+		r.at = id - end
+	}
+	r.before = append(r.before[:0], b[:fields]...)
+	r.behind = append(r.behind, b[end:]...)
 }
 
 // binaryHead reads code (2), language (1), version (2), opaque (4), flag (4).
