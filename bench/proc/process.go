@@ -16,12 +16,8 @@ import (
 	"time"
 )
 
-const (
-	// stopLimit is how long an ordered stop may take; a Java broker with much to flush takes long.
-	stopLimit = 60 * time.Second
-	// outputTail is how much of what a process printed an error shows.
-	outputTail = 4 << 10
-)
+// outputTail is how much of what a process printed an error shows.
+const outputTail = 4 << 10
 
 // Process is a program that can be started, ended and started again. It is killed when this process dies.
 type Process struct {
@@ -75,7 +71,7 @@ func (p *Process) start(cmd *exec.Cmd) error {
 	if cmd.Stdout == nil {
 		cmd.Stdout = output
 	}
-	// A process group of its own: an interrupt at the terminal is for us, and we stop it in order.
+	// A process group of its own: an interrupt at the terminal is for us, who end it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	p.ended = make(chan struct{})
 	p.started = time.Now()
@@ -140,22 +136,6 @@ func (p *Process) Failure() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return fmt.Errorf("%s ended: %v\n%s", p.Name, p.err, bytes.TrimSpace(text))
-}
-
-// Stop asks it to stop and waits; after a minute it kills it, and says so.
-func (p *Process) Stop() error {
-	p.Resume()
-	ended, runs := p.signal(syscall.SIGTERM)
-	if !runs {
-		return nil
-	}
-	select {
-	case <-ended:
-		return nil
-	case <-time.After(stopLimit):
-		p.Kill()
-		return fmt.Errorf("%s did not stop in %v and was killed", p.Name, stopLimit)
-	}
 }
 
 // Kill ends it as a crash would, and waits until it is gone.

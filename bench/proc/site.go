@@ -268,10 +268,26 @@ func Accepts(ctx context.Context, addr string) error {
 		c.Close()
 		<-c.Done()
 	}()
-	_, err = c.InvokeOK(ctx, wire.NewCommand(remoting.SendMessage, "producerGroup", "bench", "topic", probeTopic, "defaultTopic", "TBW102",
-		"defaultTopicQueueNums", "1", "queueId", "0", "sysFlag", "0", "bornTimestamp", strconv.FormatInt(time.Now().UnixMilli(), 10), "flag", "0",
-		"properties", "WAIT\x01true", "reconsumeTimes", "0", "unitMode", "false"))
-	return err
+	answered := make(chan error, 1)
+	call := &wire.Call{Done: func(_ *wire.Call, answer *remoting.Command, err error) {
+		if err == nil && answer.Code != remoting.Success {
+			err = fmt.Errorf("%s: %s", remoting.ResponseName(answer.Code), answer.Remark)
+		}
+		answered <- err
+	}}
+	// A body, since RocketMQ 5.x fails on a message without one (AbstractSendMessageProcessor#buildMsgContext).
+	message := wire.Message{Born: time.Now().UnixMilli(), Head: []byte("probe")}
+	template := wire.NewSendTemplate(wire.SendOptions{Group: "bench", Topic: probeTopic})
+	if err := c.Send(call, &wire.SendRequest{Template: template, Message: message}, wire.Clock()); err != nil {
+		return err
+	}
+	c.Flush()
+	select {
+	case err := <-answered:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // LogEnd is where the broker's commit log ends.

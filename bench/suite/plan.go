@@ -61,8 +61,8 @@ func (p *Plan) Run(ctx context.Context) error {
 		if err := p.runRow(ctx, row); err != nil {
 			failed = append(failed, fmt.Errorf("%s: %w", row.Name, err))
 		}
-		if ctx.Err() != nil {
-			break
+		if err := ctx.Err(); err != nil {
+			return errors.Join(append(failed, err)...)
 		}
 	}
 	return errors.Join(failed...)
