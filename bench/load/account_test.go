@@ -37,7 +37,7 @@ func newWorld(t *testing.T, producersCount, queues, perRequest int) *world {
 	}
 	w.masters = []*master{m}
 	cfg := testConfig(Produce, "127.0.0.1:1")
-	cfg.Mode, cfg.Batch, cfg.Connections, cfg.Verify, cfg.Count, cfg.Body = ModeBatch, perRequest, producersCount, true, 1, "100"
+	cfg.Mode, cfg.Batch, cfg.Connections, cfg.Verify, cfg.Count, cfg.Body = ModeBatch, perRequest, producersCount, true, int64(perRequest), "100"
 	if err := cfg.Validate(); err != nil {
 		t.Fatal(err)
 	}

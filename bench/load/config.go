@@ -224,6 +224,11 @@ func (c *Config) validateProducers() (errs []error) {
 	if c.Mode == ModeBatch && (c.Batch < 1 || c.Batch > batchMax || c.Batch*(sizes.Max()+256) > bodyMax) {
 		complain("batches of %d messages of up to %d bytes: want 1 to %d messages and at most %d bytes", c.Batch, sizes.Max(), batchMax, bodyMax)
 	}
+	if c.Mode == ModeBatch && c.Batch > 0 && c.Count > 0 {
+		if c.Count -= c.Count % int64(c.Batch); c.Count == 0 {
+			complain("count: less than one batch of %d", c.Batch)
+		}
+	}
 	if needStamp := c.Verify || c.Workload == Latency; needStamp && sizes.Min() < stampSize {
 		complain("bodies of %d bytes: what is to be known again needs %d", sizes.Min(), stampSize)
 	}

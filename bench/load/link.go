@@ -122,12 +122,10 @@ type links struct {
 	end     context.CancelFunc
 }
 
-// open connects all, and then begins to use them.
+// open connects all, and then begins to use them, until close: when a run is interrupted, what is under way comes in.
 func (ls *links) open(ctx context.Context) error {
-	ctx, ls.end = context.WithCancel(ctx)
 	for _, l := range ls.all {
 		if err := l.open(ctx); err != nil {
-			ls.end()
 			for _, l := range ls.all {
 				if conn := l.current(); conn != nil {
 					conn.Close()
@@ -137,6 +135,7 @@ func (ls *links) open(ctx context.Context) error {
 			return err
 		}
 	}
+	ctx, ls.end = context.WithCancel(context.WithoutCancel(ctx))
 	for _, l := range ls.all {
 		ls.running.Go(func() { l.serve(ctx) })
 	}

@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	// donePoll is how often a phase that ends with its work is looked at.
-	donePoll = 2 * time.Millisecond
+	// donePoll is how often a phase that ends with its work is looked at. Its length is until the last answer, not until
+	// somebody looks.
+	donePoll = 10 * time.Millisecond
 	// stuckWait is how long a phase that ends with its work may go on without any message.
 	stuckWait = time.Minute
 )
@@ -70,7 +71,7 @@ func (r *runner) measure(ctx context.Context, w window) error {
 		r.hooks.End()
 	}
 	if p.of == 0 && p.total.last > begin {
-		end = p.total.last // that the work was done is seen a little later
+		end = p.total.last
 	}
 	res := r.result
 	res.Seconds = (end - begin).Seconds()

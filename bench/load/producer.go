@@ -370,8 +370,7 @@ func (s *slot) done(_ *wire.Call, answer *remoting.Command, err error) {
 	switch {
 	case p.pacer != nil:
 		if p.pacer.behind.Load() {
-			now := wire.Clock()
-			p.pacer.sendOnLocked(p, now)
+			p.pacer.sendOnLocked(p, wire.Clock())
 		}
 	case good:
 		at := p.conn.ReadAt()

@@ -46,6 +46,8 @@ const sampleEvery = time.Second
 // ErrWrong is what the error of a verified run wraps when an acknowledged message is lost, doubled, reordered or changed.
 var ErrWrong = errors.New("not every acknowledged message is where it belongs")
 
+var errInterrupted = errors.New("interrupted before there was anything to tell")
+
 // runner is one run.
 type runner struct {
 	cfg     Config
@@ -76,7 +78,10 @@ func Run(ctx context.Context, cfg Config, hooks Hooks) (*result.Result, error) {
 	case Latency:
 		err = r.latency(ctx)
 	}
-	if err != nil && !errors.Is(err, ErrWrong) {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, errInterrupted
+	case err != nil && !errors.Is(err, ErrWrong):
 		return nil, err
 	}
 	r.result.Server.Version = r.serverVersion(ctx)
@@ -106,7 +111,11 @@ func (r *runner) produce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = r.measure(ctx, window{start: func() error { return ps.start(ctx) }, recs: ps.recs, ended: ps.spent})
+	w := window{start: func() error { return ps.start(ctx) }, recs: ps.recs}
+	if ps.limited {
+		w.ended = ps.spent
+	}
+	err = r.measure(ctx, w)
 	ps.stop()
 	if err != nil {
 		return err

@@ -12,11 +12,10 @@ import (
 
 // Sizes is a distribution of body sizes.
 type Sizes struct {
-	sizes   []int
-	until   []int64 // cumulated weights
-	low     int     // with until empty: uniform from low to high, both included
-	high    int
-	average float64
+	sizes []int
+	until []int64 // cumulated weights
+	low   int     // with until empty: uniform from low to high, both included
+	high  int
 }
 
 // ParseSizes reads 1024, 100-2000, or 128:70,1024:25,65536:5.
@@ -29,7 +28,7 @@ func ParseSizes(text string) (*Sizes, error) {
 		return n, err == nil && 0 < n && n <= bodyMax
 	}
 	if n, ok := size(text); ok {
-		return &Sizes{low: n, high: n, average: float64(n)}, nil
+		return &Sizes{low: n, high: n}, nil
 	}
 	if a, b, ok := strings.Cut(text, "-"); ok {
 		low, okLow := size(a)
@@ -37,10 +36,10 @@ func ParseSizes(text string) (*Sizes, error) {
 		if !okLow || !okHigh || low > high {
 			return fail()
 		}
-		return &Sizes{low: low, high: high, average: float64(low+high) / 2}, nil
+		return &Sizes{low: low, high: high}, nil
 	}
 	s := &Sizes{low: bodyMax}
-	total, bytes := int64(0), 0.0
+	total := int64(0)
 	for part := range strings.SplitSeq(text, ",") {
 		a, b, _ := strings.Cut(part, ":")
 		n, ok := size(a)
@@ -49,17 +48,14 @@ func ParseSizes(text string) (*Sizes, error) {
 			return fail()
 		}
 		total += weight
-		bytes += float64(weight) * float64(n)
 		s.sizes, s.until = append(s.sizes, n), append(s.until, total)
 		s.low, s.high = min(s.low, n), max(s.high, n)
 	}
-	s.average = bytes / float64(total)
 	return s, nil
 }
 
-func (s *Sizes) Min() int         { return s.low }
-func (s *Sizes) Max() int         { return s.high }
-func (s *Sizes) Average() float64 { return s.average }
+func (s *Sizes) Min() int { return s.low }
+func (s *Sizes) Max() int { return s.high }
 
 // Next draws a size.
 func (s *Sizes) Next(r *rand.Rand) int {

@@ -36,9 +36,11 @@ const (
 	opaqueMin      = 1 << 30
 	generationMask = opaqueMin>>slotBits - 1
 
-	readBufferMin = 64 << 10
-	// readBufferKeep is what a buffer that a large answer has grown shrinks to.
+	// A reader's buffer begins with room for a window of small answers, doubles as often as a read fills it, up to
+	// readBufferKeep, and holds a larger answer for as long as that takes.
+	readBufferMin  = 4 << 10
 	readBufferKeep = 1 << 20
+	answerSize     = 512
 	// outputKeep is the largest output buffer kept for the next write.
 	outputKeep = 1 << 20
 )
@@ -283,7 +285,7 @@ func (c *Conn) read() {
 
 func (c *Conn) readFrames() error {
 	var (
-		buffer = make([]byte, readBufferMin)
+		buffer = make([]byte, min(max(readBufferMin, len(c.calls)*answerSize), readBufferKeep))
 		filled int
 		answer remoting.Command
 	)
@@ -348,20 +350,18 @@ func (c *Conn) answered(frame []byte, answer *remoting.Command) error {
 	return nil
 }
 
-// makeRoom moves what is left of buffer to its start, and into another buffer when the next frame needs a larger one or
-// no longer needs such a large one.
+// makeRoom moves what is left of buffer to its start, and into another buffer when the next frame needs a larger one, when
+// reads come back full, or when such a large one is no longer needed.
 func makeRoom(buffer []byte, used, filled, need int) ([]byte, int) {
 	left := filled - used
 	size := len(buffer)
 	switch {
 	case need > size:
 		size = need
-	case left == size:
-		size *= 2 // nothing fitted, and not even the length was there: it cannot be, but must not loop
 	case size > readBufferKeep && need <= readBufferKeep && left <= readBufferKeep/2:
 		size = readBufferKeep
-	case left > size/2 && size < readBufferKeep:
-		size *= 2 // answers come faster than they fit: fewer, larger reads
+	case filled == size && size < readBufferKeep:
+		size = min(2*size, readBufferKeep)
 	}
 	if size == len(buffer) {
 		if used > 0 {
