@@ -37,6 +37,7 @@ type ConsumerOffsetManager struct {
 	commits   atomic.Int64
 	saved     atomic.Int64 // commits that the file holds
 	refused   atomic.Int64 // commits dropped at the table's limit
+	lowered   atomic.Int64 // offsets brought back to the end of their queue
 	fullOnce  sync.Once
 	startedAt int64
 }
@@ -172,8 +173,16 @@ func (m *ConsumerOffsetManager) OffsetsOf(group, topic string) map[int32]int64 {
 
 // lowerTo brings offsets beyond the end of their queue back to it, at the start. A power cut can take messages that were
 // consumed already; those sent later get their numbers, and a group whose offset is ahead would never see them. (Java
-// leaves it ahead.)
-func (m *ConsumerOffsetManager) lowerTo(end func(topic string, queueID int32) int64) {
+// leaves it ahead.) It counts as a reset, so that no slave brings the offset back.
+func (m *ConsumerOffsetManager) lowerTo(end func(topic string, queueID int32) int64) { m.lower(end, 1) }
+
+// lowerToCut does so after a slave's log was cut: its readers had seen messages that have disappeared. It is no reset: what
+// the master says of the log that goes on there counts for more.
+func (m *ConsumerOffsetManager) lowerToCut(end func(topic string, queueID int32) int64) {
+	m.lower(end, 0)
+}
+
+func (m *ConsumerOffsetManager) lower(end func(topic string, queueID int32) int64, reset int64) {
 	lowered := 0
 	for i := range m.shards {
 		s := &m.shards[i]
@@ -182,7 +191,7 @@ func (m *ConsumerOffsetManager) lowerTo(end func(topic string, queueID int32) in
 			topic, _, ok := splitOffsetKey(key)
 			for queueID, offset := range table {
 				if last := end(topic, queueID); ok && offset > last {
-					m.setLocked(s, key, queueID, last, s.resets[key][queueID]+1)
+					m.setLocked(s, key, queueID, last, s.resets[key][queueID]+reset)
 					lowered++
 				}
 			}
@@ -190,7 +199,7 @@ func (m *ConsumerOffsetManager) lowerTo(end func(topic string, queueID int32) in
 		s.mu.Unlock()
 	}
 	if lowered > 0 {
-		m.commits.Add(1)
+		m.lowered.Add(int64(lowered))
 		m.b.logger.Warn("consumer offsets beyond the end of their queue, lowered", "queues", lowered)
 	}
 }

@@ -108,6 +108,7 @@ func (b *BrokerController) addReplication(info map[string]string) {
 	if tail := b.ha.Tail(); tail != nil {
 		info["haTail"] = tail.String()
 	}
+	info["haOffsetsLowered"] = strconv.FormatInt(b.offsets.lowered.Load(), 10)
 	info["haTailsGivenUp"] = strconv.FormatInt(status.TailsGivenUp, 10)
 	if b.haClient != nil {
 		info["haMaster"] = describeMaster(b.haClient.Status())
@@ -146,6 +147,7 @@ var (
 	haSentDesc        = prometheus.NewDesc("rocketmq_ha_slave_sent_bytes_total", "Bytes sent to the slave over this connection.", []string{"slave"}, nil)
 	haTailDesc        = prometheus.NewDesc("rocketmq_ha_tail_slaves_missing", "Slaves without which a master that may have lost the end of its log takes no sends. More than 0: start them, or set haTailTimeout=0.", nil, nil)
 	haGivenUpDesc     = prometheus.NewDesc("rocketmq_ha_tails_given_up_total", "Times that a master took sends without having heard from a slave that may hold the end of its log: sends that were answered may be lost.", nil, nil)
+	haLoweredDesc     = prometheus.NewDesc("rocketmq_ha_offsets_lowered_total", "Consumer offsets brought back to the end of their queue, after a slave cut its log or a power cut took messages.", nil, nil)
 	haMasterDesc      = prometheus.NewDesc("rocketmq_ha_master_state", "On a slave: present, with value 1; the master and the state of the link to it are in the labels.", []string{"master", "state"}, nil)
 	haCutsDesc        = prometheus.NewDesc("rocketmq_ha_tails_cut_total", "On a slave: tails cut off because the master had lost them and nobody was promised them.", nil, nil)
 	haCutBytesDesc    = prometheus.NewDesc("rocketmq_ha_tail_bytes_cut_total", "On a slave: bytes of those tails.", nil, nil)
@@ -153,7 +155,7 @@ var (
 
 var haDescs = []*prometheus.Desc{
 	haRoleDesc, haWaitingDesc, haRefusalsDesc, haSlaveStateDesc, haSlaveInSyncDesc, haSlaveBytesDesc, haSlaveLagDesc,
-	haSentDesc, haTailDesc, haGivenUpDesc, haMasterDesc, haCutsDesc, haCutBytesDesc,
+	haSentDesc, haTailDesc, haGivenUpDesc, haLoweredDesc, haMasterDesc, haCutsDesc, haCutBytesDesc,
 }
 
 func (b *BrokerController) collectHAMetrics(ch chan<- prometheus.Metric) {
@@ -168,6 +170,7 @@ func (b *BrokerController) collectHAMetrics(ch chan<- prometheus.Metric) {
 	gauge(haWaitingDesc, float64(status.Waiting))
 	counter(haRefusalsDesc, status.Refusals)
 	counter(haGivenUpDesc, status.TailsGivenUp)
+	counter(haLoweredDesc, b.offsets.lowered.Load())
 	missing := 0
 	if tail := b.ha.Tail(); tail != nil {
 		missing = len(tail.Slaves)

@@ -109,3 +109,45 @@ func TestMasterGivesItsTailUp(t *testing.T) {
 	}
 	wantCode(t, m.dial().sendTo([]byte("on")), remoting.SlaveNotAvailable)
 }
+
+// A slave that cuts its log brings the offsets of groups that had read behind the cut back to the end of their queues, at
+// once and on its disk; what the master says of the log that goes on there counts for more.
+func TestCutBringsOffsetsBack(t *testing.T) {
+	m := newTestBroker(t, unflushed)
+	m.fs = faultfs.New()
+	m.start()
+	t.Cleanup(func() { m.stop() })
+	wantCode(t, m.dial().sendTo([]byte("what both have")), remoting.Success)
+	m.restart() // the disk has it
+	s := startSlave(t, m, nil)
+	for i := range 19 {
+		wantCode(t, m.dial().sendTo([]byte(fmt.Sprint(i))), remoting.Success)
+	}
+	s.eventually("all is here", func() bool {
+		_, end, _ := s.store.QueueOffsets("T", 0)
+		return end == 20
+	})
+	s.offsets.Commit("g", "T", 0, 20)
+	s.offsets.Commit("behind", "T", 0, 0)
+	must(t, s.offsets.Persist())
+	m.cutPower("another")
+	wantCode(t, m.dial().sendTo([]byte("another history")), remoting.Success)
+
+	s.cfg.HAMasterAddress, s.cfg.MasterAddr = m.haServerAddr(), m.addr
+	s.restart()
+	s.eventually("the tail is cut", func() bool { cuts, _ := s.haClient.Cuts(); return cuts == 1 })
+	_, end, _ := m.store.QueueOffsets("T", 0)
+	s.eventually("the offset is back", func() bool {
+		return s.offsets.Query("g", "T", 0) == int64(end)-1 && s.offsets.Query("behind", "T", 0) == 0 && s.offsets.lowered.Load() == 1
+	})
+	s.wantMetrics(t, "rocketmq_ha_offsets_lowered_total")
+	s.restart()
+	if got := s.offsets.Query("g", "T", 0); got != int64(end)-1 {
+		t.Fatalf("after a restart the group goes on at %d, the queue was cut at %d", got, end-1)
+	}
+	m.offsets.Commit("g", "T", 0, int64(end))
+	syncOf(s).syncAll()
+	if got := s.offsets.Query("g", "T", 0); got != int64(end) {
+		t.Fatalf("the master says %d, the slave has %d", end, got)
+	}
+}

@@ -68,6 +68,7 @@ func (b *BrokerController) newReplication() (err error) {
 		MasterMinOffset: b.masterMinOffset,
 		Boot:            b.boot,
 		Serve:           b.lowerOffsets,
+		Cut:             b.logCut,
 	}
 	if b.ha, err = ha.NewHAService(opts); err != nil {
 		return fmt.Errorf("replication: %w", err)
@@ -87,6 +88,14 @@ func (b *BrokerController) newReplication() (err error) {
 func (b *BrokerController) lowerOffsets() {
 	if b.store.DispatchBehindBytes() == 0 {
 		b.offsets.lowerTo(b.queueEnd)
+	}
+}
+
+// logCut is told that this slave's log was cut. Groups that read here had seen what has disappeared.
+func (b *BrokerController) logCut(storage.PhyOffset) {
+	b.offsets.lowerToCut(b.queueEnd)
+	if err := b.offsets.Persist(); err != nil {
+		b.logger.Error("consumer offsets not saved, will be tried again", "err", err)
 	}
 }
 

@@ -41,6 +41,7 @@ type HAClient struct {
 	service   *HAService // this node's own port for slaves
 	address   func() string
 	minOffset func(context.Context) (storage.PhyOffset, error)
+	cut       func(end storage.PhyOffset)
 
 	client *reactor.Client
 	link   atomic.Pointer[haLink]
@@ -81,6 +82,9 @@ func NewHAClient(opts Options, service *HAService) *HAClient {
 		config: opts.Config, store: opts.Store, logger: opts.Logger, state: service.state, service: service,
 		address: opts.MasterAddress, minOffset: opts.MasterMinOffset, buffer: newReadBuffer(),
 		wake: make(chan struct{}, 1), stopped: make(chan struct{}), done: make(chan struct{}),
+	}
+	if c.cut = opts.Cut; c.cut == nil {
+		c.cut = func(storage.PhyOffset) {}
 	}
 	if c.logger == nil {
 		c.logger = slog.Default()

@@ -217,6 +217,7 @@ func (l *haLink) cut(parted, end storage.PhyOffset, now time.Time) error {
 	if err := store.TruncateTo(seam); err != nil {
 		return fmt.Errorf("cut the log at %d: %w", seam, err)
 	}
+	l.client.cut(seam)
 	return l.begin(seam, now)
 }
 

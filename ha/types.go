@@ -73,6 +73,8 @@ type Options struct {
 	MasterMinOffset func(ctx context.Context) (storage.PhyOffset, error)
 	// Serve, if there is one, is told once that this node, a master, takes sends from now on.
 	Serve func()
+	// Cut, if there is one, is told that this slave's log was cut and ends here now, before it goes on.
+	Cut func(end storage.PhyOffset)
 	// Boot names the machine's boot; what a process has written is lost to a power cut at most when it has changed.
 	Boot string
 	// StatePath is where ha.json lies.
