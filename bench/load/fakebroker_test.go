@@ -275,6 +275,27 @@ func TestUnanswered(t *testing.T) {
 	}
 }
 
+// An answer that comes late is seen as such, and its message counts as not confirmed.
+func TestLateAnswers(t *testing.T) {
+	b := startFakeBroker(t)
+	b.sent = func(number int, _ []byte) deed {
+		if number == 10 {
+			time.Sleep(250 * time.Millisecond) // the connection stands still
+		}
+		return deedStore
+	}
+	cfg := verified(b, 40)
+	cfg.Timeout = result.Duration(50 * time.Millisecond)
+	r, err := Run(testContext(t), cfg, Hooks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := r.Errors[errLate]
+	if want := (result.Account{Acknowledged: 40 - late, Read: 40, Unconfirmed: late}); late == 0 || r.Errors[errTimeout] != late || *r.Accounted != want {
+		t.Fatalf("failures %v, %+v; want %+v", r.Errors, r.Accounted, want)
+	}
+}
+
 // Messages are due when the rate says, also while the broker stands still: what waits is counted from then.
 func TestNoCoordinatedOmission(t *testing.T) {
 	b := startFakeBroker(t)

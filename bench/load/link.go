@@ -28,7 +28,8 @@ const (
 	errConnectionLost = "CONNECTION_LOST"
 	errNoConnection   = "NO_CONNECTION"
 	errBadAnswer      = "BAD_ANSWER"
-	errUnsent         = "UNSENT" // due by its rate, and the run ended before it could be sent
+	errLate           = "LATE_ANSWER" // to a request that had been given up, and has been counted as a TIMEOUT
+	errUnsent         = "UNSENT"      // due by its rate, and the run ended before it could be sent
 )
 
 // failureName is what a failure without an answer counts as.
@@ -85,6 +86,9 @@ func (l *link) serve(ctx context.Context) {
 		case <-ctx.Done():
 			conn.Close()
 			<-conn.Done()
+		}
+		if n := conn.Strays(); n > 0 {
+			l.rec.fail(errLate, n)
 		}
 		l.state.Lock()
 		l.conn = nil

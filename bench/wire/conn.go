@@ -142,7 +142,7 @@ func (c *Conn) Addr() string { return c.nc.RemoteAddr().String() }
 // ReadAt is when the answer was read that Done now sees: answers that came in one read came at once. For Done and Round.
 func (c *Conn) ReadAt() time.Duration { return c.readAt }
 
-// Strays is how many frames came that no call waited for: late answers, and requests of the server.
+// Strays is how many answers came that no call waited for: they were late. Requests of the server are passed over.
 func (c *Conn) Strays() int64 { return c.strays.Load() }
 
 // Done is closed when the connection has ended and all its calls have been told.
@@ -162,11 +162,6 @@ func (c *Conn) Unlock() { c.mu.Unlock() }
 // Send appends r to the output, to be answered to call. An error means that it is not sent and Done will not run. The
 // caller holds the lock.
 func (c *Conn) Send(call *Call, r Request, now time.Duration) error {
-	return c.SendFor(call, r, now, c.timeout)
-}
-
-// SendFor is Send with another timeout than the connection's.
-func (c *Conn) SendFor(call *Call, r Request, now, timeout time.Duration) error {
 	if c.err != nil {
 		return c.err
 	}
@@ -178,7 +173,7 @@ func (c *Conn) SendFor(call *Call, r Request, now, timeout time.Duration) error 
 	c.free = c.free[:n-1]
 	c.uses[slot]++
 	call.opaque = opaqueMin | int32(c.uses[slot]&generationMask)<<slotBits | int32(slot)
-	call.deadline = now + timeout
+	call.deadline = now + c.timeout
 	c.calls[slot] = call
 	c.out = r.AppendFrame(c.out, call.opaque)
 	return nil
@@ -332,7 +327,10 @@ func (c *Conn) answered(frame []byte, answer *remoting.Command) error {
 		h = head{answer.Code, answer.Opaque, answer.Flag}
 	}
 	slot := h.opaque & slotMask
-	if h.flag&remoting.FlagResponse == 0 || int(slot) >= len(c.calls) || c.calls[slot] == nil || c.calls[slot].opaque != h.opaque {
+	if h.flag&remoting.FlagResponse == 0 {
+		return nil
+	}
+	if int(slot) >= len(c.calls) || c.calls[slot] == nil || c.calls[slot].opaque != h.opaque {
 		c.strays.Add(1)
 		return nil
 	}

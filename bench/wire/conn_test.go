@@ -223,8 +223,8 @@ func TestLateAnswersAreStrays(t *testing.T) {
 	if o := ch.next(t); o.err != nil || o.code != remoting.Success {
 		t.Fatalf("the second call ended with %+v", o)
 	}
-	if n := c.Strays(); n != 3 {
-		t.Fatalf("%d strays; want 3", n)
+	if n := c.Strays(); n != 2 {
+		t.Fatalf("%d strays; want 2", n)
 	}
 }
 

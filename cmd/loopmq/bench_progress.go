@@ -22,7 +22,6 @@ type benchProgress struct {
 	terminal bool
 	width    int // of the line that stands there
 	last     time.Time
-	phase    string
 }
 
 func newBenchProgress(out *os.File) *benchProgress {
