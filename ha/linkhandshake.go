@@ -72,7 +72,8 @@ func (l *haLink) onHello(m helloMessage, now time.Time) error {
 	if first == end {
 		return l.copyAll(now)
 	}
-	if m.waiting && m.first == m.end && m.end <= first {
+	if m.waiting && (m.end == first || m.first == m.end && m.end < first) {
+		// Nothing to compare: this log goes on where the master's ends, or it has nothing left.
 		return l.handOver(first, end, now)
 	}
 	low, high := max(first, m.first), min(end, m.end)

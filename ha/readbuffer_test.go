@@ -25,7 +25,7 @@ func (m *memoryLog) FlushedWhere() storage.PhyOffset { return m.MaxPhyOffset() }
 func (m *memoryLog) DispatchBehindBytes() int64      { return 0 }
 func (m *memoryLog) Fence()                          {}
 func (m *memoryLog) Unfence() bool                   { return true }
-func (m *memoryLog) EndedClean() bool                { return true }
+func (m *memoryLog) LastRun() (clean, others bool)   { return true, false }
 func (m *memoryLog) Select(storage.PhyOffset, int) (storage.SelectMappedBufferResult, bool) {
 	return storage.SelectMappedBufferResult{}, false
 }

@@ -66,7 +66,11 @@ func NewHAService(opts Options) (*HAService, error) {
 	if s.state, err = openState(opts.FS, opts.StatePath); err != nil {
 		return nil, err
 	}
-	if err := s.state.began(s.store.EndedClean(), s.boot); err != nil {
+	clean, others := s.store.LastRun()
+	if others {
+		s.logger.Warn("another broker than loopmq has written to this store: all of its log counts as acknowledged and is never cut", "end", s.store.MaxPhyOffset())
+	}
+	if err := s.state.began(clean, others, s.boot); err != nil {
 		return nil, err
 	}
 	if s.config().Role != storage.Slave && len(s.state.lost()) > 0 {

@@ -787,10 +787,15 @@ func (s *simulation) master() *simNode {
 	return nil
 }
 
+// mayGetBack says that a master waits for slaves which have not refused it.
+func (s *simulation) mayGetBack(n *simNode) bool {
+	return n.waits() && s.pick(func(other *simNode) bool { return other.refused }) == nil
+}
+
 // ensureMaster leaves one master, which has all that was answered.
 func (s *simulation) ensureMaster() bool {
 	keep := s.master()
-	if keep == nil || (keep.powerCut || !s.hasAllReplicated(keep)) && !keep.waits() || s.masters() > 1 {
+	if keep == nil || (keep.powerCut || !s.hasAllReplicated(keep)) && !s.mayGetBack(keep) || s.masters() > 1 {
 		keep = s.pick(func(n *simNode) bool { return !n.powerCut && s.hasAllReplicated(n) })
 		if keep == nil {
 			// Who lost power may still have it: that shows when it is up.

@@ -160,11 +160,15 @@ func (s *stateFile) lead(sync bool, end storage.PhyOffset) (syncFrom storage.Phy
 }
 
 // began is called when the node starts, in any role: clean says that the last run left all of its log on disk, boot
-// names the boot of the machine now. What the kernel held for the disk outlives a process, and not the boot.
-func (s *stateFile) began(clean bool, boot string) error {
+// names the boot of the machine now. What the kernel held for the disk outlives a process, and not the boot. others says
+// that another broker has written since: this file knows nothing of what it promised.
+func (s *stateFile) began(clean, others bool, boot string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := s.data
+	if others {
+		next.Regime, next.SyncFrom, next.Copying = regimeMaster, 0, false
+	}
 	switch {
 	case s.data.Lost:
 	case clean:

@@ -21,10 +21,11 @@ type Store interface {
 	AppendToCommitLog(start storage.PhyOffset, data []byte) error
 	// TruncateTo drops everything from a record's start on, queues and index with it; to 0 empties the log.
 	TruncateTo(offset storage.PhyOffset) error
-	// Fence, Unfence and EndedClean are for a master that may have lost the end of its log.
+	// Fence and Unfence are for a master that may have lost the end of its log.
 	Fence()
 	Unfence() bool
-	EndedClean() bool
+	// LastRun says whether the last run left all of its log on disk, and whether others than loopmq have written since.
+	LastRun() (clean, others bool)
 	// DispatchBehindBytes places the last record boundary that is known: end less this.
 	DispatchBehindBytes() int64
 }

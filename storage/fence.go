@@ -32,6 +32,3 @@ func (s *MessageStore) Unfence() (done bool) {
 	})
 	return done
 }
-
-// EndedClean says whether the last run on this store, of loopmq or RocketMQ, ended in order: all of its log was on disk.
-func (s *MessageStore) EndedClean() bool { return s.clean }

@@ -65,18 +65,3 @@ func TestFencedMasterTakesRawLog(t *testing.T) {
 	f("sync", func(c *Config) { c.FlushDiskType = SyncFlush })
 	f("pool", func(c *Config) { c.TransientStorePoolEnable, c.FlushDiskType = true, AsyncFlush })
 }
-
-// EndedClean is false after a crash and true after a close.
-func TestEndedClean(t *testing.T) {
-	fsys := faultfs.New()
-	s := openTestStore(t, fsys, nil)
-	s.sendMany(3)
-	fsys = fsys.Crash(faultfs.ProcessKill, 0)
-	s.abandon()
-	killed := openTestStore(t, fsys, nil)
-	killed.settled().close()
-	closed := openTestStore(t, fsys, nil)
-	if killed.EndedClean() || !closed.EndedClean() {
-		t.Fatalf("clean after a kill %v, after a close %v", killed.EndedClean(), closed.EndedClean())
-	}
-}

@@ -32,6 +32,7 @@ type MessageStore struct {
 
 	lock       io.Closer
 	clean      bool // the last run ended in order
+	others     bool // a RocketMQ broker has written since
 	flags      *RunningFlags
 	checkpoint *StoreCheckpoint
 	log        *CommitLog
@@ -62,6 +63,8 @@ type EventListener struct {
 	// MessageArriving says that offset-1 of the queue was just dispatched (NotifyMessageArrivingListener): next is the
 	// queue's new max offset.
 	MessageArriving func(a Arrival)
+	// Awaited says whether somebody waits for an arrival; when nobody does, dispatch is in less of a hurry. Nil: always.
+	Awaited func() bool
 	// ReadOnly fires once, when a failed sync or a fault latched the store.
 	ReadOnly func(cause error)
 	// FileRolled, FileDeleted, ... for logs and metrics
@@ -132,7 +135,7 @@ func (s *MessageStore) open() (err error) {
 	if err := s.load(c); err != nil {
 		return err
 	}
-	return s.recover(s.clean)
+	return s.recoverAndJudge()
 }
 
 // endedClean says whether the last run removed its abort file.
@@ -167,6 +170,7 @@ func (s *MessageStore) load(c *Config) (err error) {
 	}
 	s.dispatcher = &dispatcher{queues: s.queues, index: s.index, config: s.Config, logger: s.logger}
 	s.reput = newReputMessageService(s.log.queue, s.dispatcher, s.Config, s.listener.MessageArriving, s.log.latch, s.logger)
+	s.reput.awaited = s.listener.Awaited
 	s.log.wakeReput = s.reput.wrote
 	s.flushQueue = newFlushConsumeQueueService(s)
 	s.cleaner = newCleanService(s)
