@@ -127,6 +127,7 @@ func (b *BrokerController) openStore() (err error) {
 		MinRetained: func() (storage.PhyOffset, bool) { return b.ha.MinRetained() },
 		Listener: storage.EventListener{
 			MessageArriving: b.hold.Arrival,
+			Awaited:         func() bool { return b.hold.parked.Load() > 0 },
 			Readable:        func(end storage.PhyOffset) { b.ha.Readable(end) },
 			ReadOnly: func(cause error) {
 				b.logger.Error("the store is read-only from now on: sends are refused until the broker is restarted on a healthy disk", "cause", cause)

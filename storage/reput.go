@@ -19,6 +19,8 @@ const (
 	// reputInterval is how long the service sleeps between rounds while records keep coming.
 	// Source: ReputMessageService#run.
 	reputInterval = time.Millisecond
+	// reputUnawaitedInterval is the same while nobody waits for messages: a wake costs as much as dispatching ten records.
+	reputUnawaitedInterval = 5 * time.Millisecond
 	// reputIdleRounds is how many rounds find nothing before the service sleeps until an append wakes it: waking a
 	// thread for every append costs more than looking a thousand times a second.
 	reputIdleRounds = 16
@@ -38,6 +40,7 @@ type ReputMessageService struct {
 	dispatcher *dispatcher
 	config     func() *Config
 	arriving   func(Arrival) // may be nil
+	awaited    func() bool   // likewise
 	latch      func(error)
 	logger     *slog.Logger
 
@@ -122,7 +125,7 @@ func (s *ReputMessageService) run() {
 	defer timer.Stop()
 	for idle := 0; ; {
 		progressed, err := s.doReput()
-		pause := reputInterval
+		pause := s.interval()
 		switch {
 		case err != nil:
 			pause = reputRetryInterval
@@ -150,6 +153,13 @@ func (s *ReputMessageService) run() {
 		break
 	}
 	s.drain()
+}
+
+func (s *ReputMessageService) interval() time.Duration {
+	if s.awaited != nil && !s.awaited() {
+		return reputUnawaitedInterval
+	}
+	return reputInterval
 }
 
 // park sleeps until an append or the stop; false is the stop.
