@@ -23,6 +23,8 @@ const (
 	reconnectWait  = 5 * time.Second
 	// handshakeWait is how long a RocketMQ master has to be silent before the slave takes it for one.
 	handshakeWait = 500 * time.Millisecond
+	// helloWait is how long a slave waits for the hello of a master that was loopmq's. Then RocketMQ may run at its address.
+	helloWait = 10 * time.Second
 	// askTimeout bounds a question for the master's first offset.
 	askTimeout = 3 * time.Second
 	// complainInterval is how often the same failure is logged.
@@ -46,7 +48,7 @@ type HAClient struct {
 	client *reactor.Client
 	link   atomic.Pointer[haLink]
 	buffer *readBuffer // of the one link there is
-	// loopmqAt is the address at which a loopmq master has been met: there the slave waits for the hello.
+	// loopmqAt is the address at which a loopmq master has been met: there the slave waits for the hello, for helloWait.
 	loopmqAt atomic.Pointer[string]
 	status   atomic.Pointer[ClientStatus]
 

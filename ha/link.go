@@ -107,8 +107,13 @@ func (l *haLink) onLoopTick() {
 	switch {
 	case l.ended():
 		return
+	case l.state == linkAsked && l.isLoopmq() && now.Sub(l.openedAt) > min(helloWait, cfg.HaHousekeepingInterval):
+		// The next link reports its offset after handshakeWait. Should this be a loopmq master all the same, it closes
+		// that link: it has read −1 first, and compares or does nothing.
+		l.client.loopmqAt.Store(nil)
+		l.fail(fmt.Errorf("no hello for %v from a master that was loopmq's: it is taken for RocketMQ's", now.Sub(l.openedAt).Round(time.Second)))
 	case now.Sub(l.readAt) > cfg.HaHousekeepingInterval:
-		l.fail(l.silence(now))
+		l.fail(fmt.Errorf("master silent for %v", now.Sub(l.readAt).Round(time.Second)))
 	case l.state == linkAsked && now.Sub(l.openedAt) > handshakeWait && !l.isLoopmq():
 		l.followRocketMQ(now)
 	case l.state == linkTransfer:
@@ -120,13 +125,6 @@ func (l *haLink) onLoopTick() {
 	if !l.ended() {
 		l.publish(now)
 	}
-}
-
-func (l *haLink) silence(now time.Time) error {
-	if l.state == linkAsked && l.isLoopmq() {
-		return fmt.Errorf("no hello for %v from a master that was loopmq's: if RocketMQ runs there now, restart this slave", now.Sub(l.readAt).Round(time.Second))
-	}
-	return fmt.Errorf("master silent for %v", now.Sub(l.readAt).Round(time.Second))
 }
 
 func (l *haLink) isLoopmq() bool {

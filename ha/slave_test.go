@@ -621,3 +621,28 @@ func TestSlaveReportsSyncedBytes(t *testing.T) {
 	}
 	s.fs.ClearFaults()
 }
+
+// RocketMQ takes over the address of a loopmq master: the slave waits for a hello first, in vain, and then follows it.
+func TestSlaveFollowsRocketMQAtALoopmqAddress(t *testing.T) {
+	t.Parallel()
+	log := someLog(21, 40).bytes
+	const held = 4000
+	s := newTestSlave(t, log[:held], func(c *Config) { c.HaHousekeepingInterval = 1200 * time.Millisecond })
+	m := newFakeMaster(t)
+	l := s.follow(m)
+	if begin := l.hello(helloMessage{end: held}, log); begin != held {
+		t.Fatalf("the slave begins at %d", begin)
+	}
+	l.Close()
+
+	l = s.follow(m)
+	_ = l.SetReadDeadline(time.Now().Add(testWait))
+	if b, err := io.ReadAll(l); err != nil || len(b) > 0 {
+		t.Fatalf("without a hello the slave says %x, %v", b, err)
+	}
+	s.eventually("it is said", func() bool { return strings.Contains(s.client.Status().LastError, "taken for RocketMQ's") })
+	l = s.follow(m)
+	l.wantReport(held)
+	sendFrames(l, log, held)
+	s.holds(log, len(log))
+}
