@@ -290,8 +290,8 @@ func TestLateAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	late := r.Errors[errLate]
-	if want := (result.Account{Acknowledged: 40 - late, Read: 40, Unconfirmed: late}); late == 0 || r.Errors[errTimeout] != late || *r.Accounted != want {
+	late, given := r.Errors[errLate], r.Errors[errTimeout] // the last of them may come when nobody listens any more
+	if want := (result.Account{Acknowledged: 40 - given, Read: 40, Unconfirmed: given}); late == 0 || late > given || *r.Accounted != want {
 		t.Fatalf("failures %v, %+v; want %+v", r.Errors, r.Accounted, want)
 	}
 }
