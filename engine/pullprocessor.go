@@ -51,6 +51,7 @@ var pullStatusNames = [...]string{
 type PullMessageProcessor struct {
 	b        *BrokerController
 	requests sync.Pool
+	behind   slaveBehind
 }
 
 func newPullMessageProcessor(b *BrokerController) *PullMessageProcessor {
@@ -400,6 +401,10 @@ func (p *PullMessageProcessor) answer(pr *pullRequest, code int32) {
 	if code == remoting.PullOffsetMoved && cfg.Store.Role == storage.Slave && !cfg.Store.OffsetCheckInSlave {
 		// A slave that is behind must not tell a consumer to jump back.
 		code, suggested = remoting.PullRetryImmediately, pr.group.BrokerID
+		if p.behind.due(pr.topic, pr.queueID, time.Now()) {
+			p.b.logger.Warn("a consumer is ahead of this slave's queue, it is told to try again", "topic", pr.topic, "queueId", pr.queueID,
+				"group", pr.group.GroupName, "offset", pr.offset, "end", pr.result.MaxOffset)
+		}
 	}
 	if pr.result.BufferTotalSize > pullBodyMax {
 		pr.refuse(remoting.SystemError, fmt.Sprintf("the message at offset %d of %s queue %d has %d bytes, more than a frame holds",
