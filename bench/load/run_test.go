@@ -237,7 +237,11 @@ func TestInterrupted(t *testing.T) {
 	cfg.Duration = result.Duration(time.Hour)
 	ctx, cancel := context.WithCancel(testContext(t))
 	defer cancel()
-	r, err := Run(ctx, cfg, Hooks{Begin: func() { time.AfterFunc(100*time.Millisecond, cancel) }})
+	r, err := Run(ctx, cfg, Hooks{Progress: func(p Progress) {
+		if p.Messages > 0 {
+			cancel()
+		}
+	}})
 	if err != nil || r == nil || r.Messages == 0 {
 		t.Fatalf("%v, %+v", err, r)
 	}
