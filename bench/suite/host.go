@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"strconv"
 	"time"
@@ -32,8 +33,7 @@ type host struct {
 	plan    *Plan
 	row     Row
 	subject Subject
-	site    *proc.Site
-	name    string // of its directories
+	site    *proc.Site // its own name server: clients of one subject must not find the topic at another, which is paused
 
 	master, slave *proc.Broker // slave is nil when the row has none
 	client        *peer.Client
@@ -42,8 +42,11 @@ type host struct {
 }
 
 // prepare starts what the row needs, and warms what wants to be warm.
-func (h *host) prepare(ctx context.Context) error {
+func (h *host) prepare(ctx context.Context) (err error) {
 	if h.subject.Flavour != nil {
+		if h.site, err = proc.NewSite(ctx, h.plan.Dir, h.plan.Binary); err != nil {
+			return err
+		}
 		if err := h.makeBrokers(); err != nil {
 			return err
 		}
@@ -64,29 +67,30 @@ func (h *host) prepare(ctx context.Context) error {
 	return h.rest()
 }
 
+// close ends all processes and removes all files.
+func (h *host) close() error {
+	if h.site == nil {
+		return nil
+	}
+	return h.site.Close()
+}
+
 func (h *host) makeBrokers() (err error) {
 	s := h.row.Settings
 	properties := map[string]string{"flushDiskType": s.Flush}
 	if h.row.Settings.Workload == CatchUp {
 		properties["mappedFileSizeCommitLog"] = strconv.Itoa(catchUpFile)
 	}
-	o := proc.BrokerOptions{Name: h.name + "-master", Properties: clone(properties, "brokerRole", s.Role)}
+	o := proc.BrokerOptions{Name: "master", Properties: maps.Clone(properties)}
+	o.Properties["brokerRole"] = s.Role
 	if h.master, err = h.site.NewBroker(h.subject.Flavour, o); err != nil {
 		return err
 	}
 	if h.row.hasSlave() || h.row.Settings.Workload == CatchUp {
-		o := proc.BrokerOptions{Name: h.name + "-slave", Properties: properties, Master: h.master}
+		o := proc.BrokerOptions{Name: "slave", Properties: properties, Master: h.master}
 		h.slave, err = h.site.NewBroker(h.subject.Flavour, o)
 	}
 	return err
-}
-
-func clone(m map[string]string, key, value string) map[string]string {
-	c := map[string]string{key: value}
-	for k, v := range m {
-		c[k] = v
-	}
-	return c
 }
 
 // wake makes the servers ready: started with an empty store, or resumed.
@@ -224,7 +228,7 @@ func (h *host) window(ctx context.Context, s result.Settings, warmup, duration t
 			s.Mode = "pull"
 		}
 		var err error
-		if h.client, err = h.plan.Client.StartClient(h.site, h.name+"-client", s); err != nil {
+		if h.client, err = h.plan.Client.StartClient(h.site, "client", s); err != nil {
 			return nil, err
 		}
 	}

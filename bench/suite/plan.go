@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"loopmq/bench/peer"
@@ -69,24 +68,23 @@ func (p *Plan) Run(ctx context.Context) error {
 }
 
 func (p *Plan) runRow(ctx context.Context, row Row) (err error) {
-	site, err := proc.NewSite(ctx, p.Dir, p.Binary)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, site.Close()) }()
 	var hosts []*host
 	var failed []error
-	for i, subject := range p.Subjects {
+	defer func() {
+		for _, h := range hosts {
+			err = errors.Join(err, h.close())
+		}
+	}()
+	for _, subject := range p.Subjects {
 		if !subject.can(row) {
 			p.Say("  " + subject.Name + ": not possible with a server that runs already")
 			continue
 		}
-		h := &host{plan: p, row: row, subject: subject, site: site, name: "s" + strconv.Itoa(i+1)}
+		h := &host{plan: p, row: row, subject: subject}
+		hosts = append(hosts, h)
 		if err := h.prepare(ctx); err != nil {
 			failed = append(failed, h.failure(err))
-			continue
 		}
-		hosts = append(hosts, h)
 	}
 	for round, order := range result.Order(len(hosts), p.Rounds) {
 		for _, i := range order {

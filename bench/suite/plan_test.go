@@ -16,6 +16,7 @@ import (
 	"loopmq/bench/load"
 	"loopmq/bench/proc"
 	"loopmq/bench/result"
+	"loopmq/bench/wire"
 )
 
 // broken is a broker that ends at once.
@@ -93,6 +94,36 @@ func TestTurns(t *testing.T) {
 		}
 		if want := []string{"a1", "b1", "b2", "a2"}; !slices.Equal(turns, want) {
 			t.Errorf("%s: turns %v; want %v", row.Name, turns, want)
+		}
+	}
+}
+
+// A client of one subject finds the topic at that one only: the others are paused or gone, and would hold it up.
+func TestSubjectsDoNotSeeEachOther(t *testing.T) {
+	p := &Plan{Dir: t.TempDir(), Binary: binary, Say: func(text string) { t.Log(text) }}
+	var hosts []*host
+	for _, name := range []string{"a", "b"} {
+		h := &host{plan: p, row: syncRow("sync", 128, 4), subject: Subject{Name: name, Flavour: proc.Loopmq{Binary: binary}}}
+		hosts = append(hosts, h)
+		defer func() {
+			if err := h.close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		if err := errors.Join(h.prepare(t.Context()), h.wake(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, h := range hosts {
+		names, err := wire.Dial(t.Context(), h.site.NameServer, wire.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		route, err := wire.Route(t.Context(), names, topic)
+		names.Close()
+		<-names.Done()
+		if err != nil || len(route) != 1 || route[0].Addr != h.addr() {
+			t.Errorf("%s is at %s; its clients see %+v, %v", h.subject.Name, h.addr(), route, err)
 		}
 	}
 }
