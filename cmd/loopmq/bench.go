@@ -40,7 +40,8 @@ machine, the server's CPU seconds per million messages say more than the rate.`,
 			long: `Send messages and measure rate and latency.
 
 Without --rate each answer makes room for the next request; the latency is that of a request. With --rate messages
-are sent when they are due, and the latency of one that could not be sent in time counts from when it was due.
+are sent when they are due, and the latency of one that could not be sent in time counts from when it was due. Those
+that were due and had no room until the end count as UNSENT.
 
   sync       --threads requests in flight, shared out over the connections, each written alone
   pipelined  --window requests in flight on each connection, written together
