@@ -22,10 +22,6 @@ const (
 	refuseDelay = 5 * time.Second
 )
 
-// nearRoundTrip is how fast a slave must answer for its reports to be the clock of the pump: at most so much is added to
-// the time of a send.
-const nearRoundTrip = 2 * time.Millisecond
-
 // connectionState is how far a slave's connection has got.
 type connectionState int32
 
@@ -61,7 +57,6 @@ type HAConnection struct {
 	countsFrom     atomic.Int64 // reports below it count for no send
 	sentOffset     atomic.Int64 // end of what was sent, what the slave asked for while nothing was
 	movedAt        atomic.Int64 // unix ns: when slaveAckOffset last rose, or the first byte beyond it was sent
-	roundTrip      atomic.Int64 // ns from a frame to its report, smoothed; 0 until there was one
 	key            atomic.Pointer[slaveKey]
 	pumpPosted     atomic.Bool
 	warmEnd        atomic.Int64 // end of what the helper has brought in
@@ -74,8 +69,6 @@ type HAConnection struct {
 	lastReadTimestamp     time.Time
 	lastWriteTimestamp    time.Time
 	refusedAt             time.Time
-	timedEnd              storage.PhyOffset // roundTrip is being taken with the report of this end, sent at timedAt; 0: it is not
-	timedAt               time.Time
 	flow                  flowMonitor
 	fetching              bool // the helper brings a part of the log in
 	header                [frameHeaderSize]byte
@@ -132,17 +125,6 @@ func (c *HAConnection) wakePump() {
 			c.pumpPosted.Store(false)
 		}
 	}
-}
-
-// reportIsNear says that a report is on its way which pumps what there is by then: with less than a frame to send, waiting
-// for it saves a wake-up and a frame. A full frame never waits, nor does anything for a slave that is far away or slow.
-// The caller has published end before, so either this sees the report or the report's pump sees end. Any goroutine.
-func (c *HAConnection) reportIsNear(end storage.PhyOffset) bool {
-	sent := c.sentOffset.Load()
-	if rt := c.roundTrip.Load(); rt == 0 || rt > int64(nearRoundTrip) || sent <= c.slaveAckOffset.Load() {
-		return false
-	}
-	return int64(end)-sent < int64(c.service.config().HaTransferBatchSize)
 }
 
 func (c *HAConnection) onLoopPump() {
@@ -262,22 +244,8 @@ func (c *HAConnection) ack(offset storage.PhyOffset, now time.Time) {
 		return
 	}
 	c.movedAt.Store(now.UnixNano())
-	c.timeReport(offset, now)
 	c.service.publishAcked()
 	c.service.transfer.notifyTransferSome()
-}
-
-// timeReport takes the time from a frame to the report that covers it, for one frame at a time.
-func (c *HAConnection) timeReport(offset storage.PhyOffset, now time.Time) {
-	if c.timedEnd == 0 || offset < c.timedEnd {
-		return
-	}
-	took := max(int64(now.Sub(c.timedAt)), 1)
-	if before := c.roundTrip.Load(); before > 0 {
-		took = before + (took-before)/8
-	}
-	c.roundTrip.Store(took)
-	c.timedEnd = 0
 }
 
 // begin starts the transfer where the slave asks, or refuses. A RocketMQ slave that asks for 0 has nothing and gets the
@@ -436,9 +404,6 @@ func (c *HAConnection) writeFrame(body []byte, now time.Time) {
 		}
 		c.nextTransferFromWhere += storage.PhyOffset(len(body))
 		c.sentOffset.Store(int64(c.nextTransferFromWhere))
-		if c.timedEnd == 0 {
-			c.timedEnd, c.timedAt = c.nextTransferFromWhere, now
-		}
 	}
 	c.lastWriteTimestamp = now
 	sent := int64(frameHeaderSize + len(body))

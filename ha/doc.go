@@ -7,10 +7,10 @@
 //
 // HAService listens on haListenPort, on every broker, and has one event loop. Each slave is an HAConnection of that
 // loop. Its pump sends frames straight from the mapped files, the next only when the socket has taken the one before, so
-// a slave that does not read costs one frame of memory. New bytes wake it (Readable), or the report of a slave that is
-// near, or the tick. What lies far behind the end is brought into memory by a helper first, so that the loop does not
-// wait for the disk. A slave that cannot be served is refused: a state of its own with a reason, shown in Status; its
-// connection is kept silent for a while, since RocketMQ's slave would be back at once.
+// a slave that does not read costs one frame of memory. New bytes wake it (Readable), a report does, and the tick. What
+// lies far behind the end is brought into memory by a helper first, so that the loop does not wait for the disk. A slave
+// that cannot be served is refused: a state of its own with a reason, shown in Status; its connection is kept silent for
+// a while, since RocketMQ's slave would be back at once.
 //
 // GroupTransferService holds the sends that wait for slaves, in the order of the log. A report completes what it covers
 // on the loop; a goroutine ends those whose deadline has come. What counts is what the slaves hold that are connected

@@ -175,9 +175,7 @@ func (s *HAService) Stop() {
 // Readable says that log bytes below end may be sent; it never blocks. It is the store's listener.
 func (s *HAService) Readable(end storage.PhyOffset) {
 	for _, c := range *s.connections.Load() {
-		if !c.reportIsNear(end) {
-			c.wakePump()
-		}
+		c.wakePump()
 	}
 }
 
