@@ -272,9 +272,11 @@ func (b *BrokerController) querySubscriptionByConsumer(req *reactor.Request) ans
 }
 
 // getAllConsumerOffset serves 43. A loopmq slave may bring what it has newer: after a failover the master that is back
-// takes it over, then answers.
+// takes it over, then answers. It does so once the logs are one: until a slave has cut a tail that the master has lost,
+// its offsets may count messages that others will take the place of.
 func (b *BrokerController) getAllConsumerOffset(req *reactor.Request) answer {
-	if len(req.Body) > 0 && b.Config().Store.Role != storage.Slave {
+	joined := b.ha.Feeds(req.Ext.String(offsetNodeMember))
+	if len(req.Body) > 0 && joined && b.Config().Store.Role != storage.Slave {
 		offered, err := readOffsetTables(req.Body)
 		if err != nil {
 			return failed(err)
@@ -284,7 +286,9 @@ func (b *BrokerController) getAllConsumerOffset(req *reactor.Request) answer {
 	known := req.Ext.String(offsetVersionMember)
 	if known != "" {
 		b.offsets.sawSlave()
-		b.offers.arrived()
+		if joined {
+			b.offers.arrived()
+		}
 	}
 	return answer{body: b.offsets.encode(known)}
 }

@@ -30,6 +30,9 @@ type offsetTables struct {
 // request's field of that name, gets no tables when it is the same.
 const offsetVersionMember = "loopmqVersion"
 
+// offsetNodeMember is the field that says which slave asks.
+const offsetNodeMember = "loopmqNode"
+
 const slaveSeenMember = "loopmqSlave"
 
 func readOffsetTables(data []byte) (t offsetTables, err error) {

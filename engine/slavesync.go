@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -215,6 +216,7 @@ func (s *SlaveSynchronize) syncConsumerOffset() error {
 	req := &remoting.Command{Code: remoting.GetAllConsumerOffset}
 	if s.known != "" {
 		req.Ext.Add(offsetVersionMember, s.known)
+		req.Ext.Add(offsetNodeMember, s.b.ha.Node())
 		if mine != s.mine {
 			req.Body = s.offer()
 		}
@@ -243,9 +245,19 @@ func (s *SlaveSynchronize) syncConsumerOffset() error {
 			}
 		}
 	}
+	if !sameLife(s.known, t.version) {
+		s.b.haClient.Wakeup() // the master is another or back: it takes offers when the logs are joined
+	}
 	s.known = t.version
 	s.backoff = time.Now().Add(offsetShare * time.Since(began))
 	return nil
+}
+
+// sameLife says whether two versions are of one run of a master.
+func sameLife(a, b string) bool {
+	a, _, _ = strings.Cut(a, "-")
+	b, _, _ = strings.Cut(b, "-")
+	return a == b
 }
 
 // ahead is what this node has newer than the master had.

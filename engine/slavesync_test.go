@@ -21,6 +21,12 @@ import (
 )
 
 // syncOf is a SlaveSynchronize whose rounds the test makes.
+// feeds waits until the logs of master and slave are joined.
+func (b *testBroker) feeds(s *testBroker) {
+	b.t.Helper()
+	b.eventually("the slave is fed", func() bool { return b.ha.Feeds(s.ha.Node()) })
+}
+
 func syncOf(s *testBroker) *SlaveSynchronize { return newSlaveSynchronize(s.BrokerController) }
 
 func TestSlaveCopiesTheMastersTables(t *testing.T) {
@@ -81,6 +87,7 @@ func TestOffsetsSurviveAFailover(t *testing.T) {
 	}
 	m.dispatched()
 	m.offsets.Commit("g", "T", 0, 5)
+	m.feeds(s)
 	sync.syncAll()
 
 	// The master is away: commits go to the slave.
@@ -107,14 +114,27 @@ func TestOffsetsSurviveAFailover(t *testing.T) {
 		t.Fatalf("after a restart %d", got)
 	}
 	m.start()
-	s.cfg.MasterAddr = m.addr
+	s.cfg.MasterAddr, s.cfg.HAMasterAddress = m.addr, m.haServerAddr()
 	s.restart()
+	m.feeds(s)
 	sync = syncOf(s)
 	sync.syncAll()
 	sync.syncAll()
 	if a, b := m.offsets.Query("g", "T", 0), s.offsets.Query("g", "T", 0); a != 2 || b != 2 {
 		t.Fatalf("after restarts %d and %d", a, b)
 	}
+	// A slave whose log is not joined with the master's brings nothing.
+	offer := []byte(`{"offsetTable":{"T@g":{0:7}},"resetTable":{"T@g":{0:9}}}`)
+	for _, f := range []struct {
+		node string
+		want int64
+	}{{"", 2}, {"somebody", 2}, {s.ha.Node(), 7}} {
+		wantCode(t, m.dial().call(remoting.GetAllConsumerOffset, offer, offsetVersionMember, "1-1", offsetNodeMember, f.node), remoting.Success)
+		if got := m.offsets.Query("g", "T", 0); got != f.want {
+			t.Fatalf("%q brought %d, want %d", f.node, got, f.want)
+		}
+	}
+	sync.syncAll()
 	// An offset beyond the end of the master's queue would hide messages sent later.
 	s.offsets.Commit("g", "T", 0, 1000)
 	sync.syncAll()
@@ -147,8 +167,10 @@ func TestMasterThatIsBackTakesOffsetsOverFirst(t *testing.T) {
 	asked := c.start(c.request(remoting.QueryConsumerOffset, nil, "consumerGroup", "g", "topic", "T", "queueId", "0"))
 	s.cfg.MasterAddr = m.addr
 	next := *s.Config()
-	next.MasterAddr = m.addr
+	next.MasterAddr, next.HAMasterAddress = m.addr, m.haServerAddr()
 	s.useConfig(&next)
+	s.haClient.Wakeup()
+	m.feeds(s)
 	known, theirs := sync.known, sync.theirs
 	sync.masterAddress() // the port is another one in this test
 	sync.known, sync.theirs = known, theirs

@@ -5,6 +5,7 @@ package ha
 import (
 	"encoding/hex"
 	"net/netip"
+	"slices"
 	"time"
 
 	"loopmq/storage"
@@ -86,3 +87,17 @@ func (c *HAConnection) status() SlaveStatus {
 
 // Cuts counts the tails that this slave has cut off to follow its master, and their bytes.
 func (c *HAClient) Cuts() (cuts, bytes int64) { return c.cuts.Load(), c.cutBytes.Load() }
+
+// Node is this store's id.
+func (s *HAService) Node() string {
+	node := s.state.node()
+	return hex.EncodeToString(node[:])
+}
+
+// Feeds says whether the loopmq slave with that id gets this log now: it was compared, and what the slave holds is in it.
+func (s *HAService) Feeds(node string) bool {
+	return slices.ContainsFunc(*s.connections.Load(), func(c *HAConnection) bool {
+		id := c.slave().node
+		return connectionState(c.state.Load()) == stateTransfer && node == hex.EncodeToString(id[:])
+	})
+}

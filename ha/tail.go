@@ -47,7 +47,7 @@ func (s *TailStatus) String() string {
 	if len(s.Slaves) == 0 {
 		return fmt.Sprintf("sends are refused until the %d bytes that a slave brought back are in the queues", s.Taken)
 	}
-	return fmt.Sprintf("sends are refused: the machine went down before its disk had the end of the log, which slaves have acknowledged. "+
+	return fmt.Sprintf("sends are refused: the machine went down, and its disk may lack the end of the log, which slaves have acknowledged. "+
 		"Start these slaves (node of their ha.json): %s. In %v this master goes on without them, and what only they have is lost; haTailTimeout=0 does so at once",
 		strings.Join(s.Slaves, ", "), s.Left.Round(time.Second))
 }
