@@ -43,7 +43,7 @@ type curve struct {
 
 const (
 	plotWidth, plotHeight = 600, 270
-	plotLeft, plotRight   = 62, 12
+	plotLeft, plotRight   = 62, 24
 	plotTop, plotBottom   = 10, 40
 )
 
