@@ -200,11 +200,11 @@ func (ps *producers) spentBudget() bool {
 	return ps.limited && ps.budget.Load() < int64(ps.cfg.perRequest())
 }
 
-// idle says that nothing is in flight.
+// idle says that nothing is in flight, and all that was is counted.
 func (ps *producers) idle() bool {
 	for _, p := range ps.all {
 		p.state.Lock()
-		idle := len(p.free) == len(p.slots) && (p.conn == nil || p.conn.Buffered() == 0)
+		idle := p.counted.empty() && len(p.free) == len(p.slots) && (p.conn == nil || p.conn.Buffered() == 0)
 		p.state.Unlock()
 		if !idle {
 			return false
