@@ -203,8 +203,7 @@ func (s *Site) NewBroker(flavour Flavour, o BrokerOptions) (*Broker, error) {
 	}
 	if b.master != nil {
 		b.group = b.master.group
-		properties["brokerRole"], properties["brokerId"] = "SLAVE", "1"
-		properties["haMasterAddress"] = b.master.haAddr()
+		properties["brokerRole"], properties["brokerId"] = "SLAVE", "1" // the name server tells it where its master is
 	}
 	properties["brokerName"] = b.group
 	if _, ours := flavour.(Loopmq); ours {
@@ -228,12 +227,6 @@ func (s *Site) NewBroker(flavour Flavour, o BrokerOptions) (*Broker, error) {
 func (b *Broker) Wipe() error {
 	b.Kill()
 	return os.RemoveAll(b.Store)
-}
-
-func (b *Broker) haAddr() string {
-	host, port, _ := strings.Cut(b.Addr, ":")
-	n, _ := strconv.Atoi(port)
-	return host + ":" + strconv.Itoa(n+1)
 }
 
 // AwaitServing waits until the broker has accepted a message, a slave until it answers, and returns how long that took
