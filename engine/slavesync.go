@@ -245,7 +245,7 @@ func (s *SlaveSynchronize) syncConsumerOffset() error {
 			}
 		}
 	}
-	if !sameLife(s.known, t.version) {
+	if !sameLife(s.known, t.version) && !s.b.haClient.Following() {
 		s.b.haClient.Wakeup() // the master is another or back: it takes offers when the logs are joined
 	}
 	s.known = t.version

@@ -163,14 +163,15 @@ func TestMasterThatIsBackTakesOffsetsOverFirst(t *testing.T) {
 
 	m.start()
 	t.Cleanup(m.stop)
-	c = m.dial()
-	asked := c.start(c.request(remoting.QueryConsumerOffset, nil, "consumerGroup", "g", "topic", "T", "queueId", "0"))
 	s.cfg.MasterAddr = m.addr
 	next := *s.Config()
 	next.MasterAddr, next.HAMasterAddress = m.addr, m.haServerAddr()
 	s.useConfig(&next)
 	s.haClient.Wakeup()
 	m.feeds(s)
+	m.offers.expect() // it may have been slow to get here
+	c = m.dial()
+	asked := c.start(c.request(remoting.QueryConsumerOffset, nil, "consumerGroup", "g", "topic", "T", "queueId", "0"))
 	known, theirs := sync.known, sync.theirs
 	sync.masterAddress() // the port is another one in this test
 	sync.known, sync.theirs = known, theirs

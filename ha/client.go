@@ -138,6 +138,9 @@ func (c *HAClient) Wakeup() {
 // Status is a snapshot. Any goroutine.
 func (c *HAClient) Status() ClientStatus { return *c.status.Load() }
 
+// Following says whether this slave gets its master's log. Any goroutine.
+func (c *HAClient) Following() bool { return c.Status().State == linkStates[linkTransfer] }
+
 // masterAddress is haMasterAddress if one is set (6 characters at least, as HAClient asks), else the name server's word.
 func (c *HAClient) masterAddress() string {
 	if a := c.config().HaMasterAddress; len(a) >= 6 {
@@ -181,6 +184,10 @@ func (c *HAClient) follow(addr string) {
 	if err != nil {
 		c.complain(addr, fmt.Errorf("master not reached: %w", err))
 		return
+	}
+	select {
+	case <-c.wake: // it was to bring this link about; the wait after it is a whole one
+	default:
 	}
 	select {
 	case <-l.closed:
