@@ -132,6 +132,7 @@ func TestCutBringsOffsetsBack(t *testing.T) {
 	must(t, s.offsets.Persist())
 	m.cutPower("another")
 	wantCode(t, m.dial().sendTo([]byte("another history")), remoting.Success)
+	m.dispatched()
 
 	s.cfg.HAMasterAddress, s.cfg.MasterAddr = m.haServerAddr(), m.addr
 	s.restart()

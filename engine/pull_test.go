@@ -47,6 +47,7 @@ func TestPullRefusals(t *testing.T) {
 	b := startTestBroker(t, func(c *Config) { c.AutoCreateSubscriptionGroup = false })
 	c := b.dial()
 	c.send("T", 0, []byte("x"), "")
+	b.dispatched()
 	group := func(name string, change func(*SubscriptionGroupConfig)) {
 		g := newSubscriptionGroupConfig(name)
 		if change != nil {

@@ -101,6 +101,7 @@ func TestFailedSyncAnswersAllWaiters(t *testing.T) {
 		}
 		fs.ClearFaults()
 		wantRemark(t, "later", c.call(remoting.SendMessageV2, nil, sendV2("T", 0, "")...), remoting.ServiceNotAvailable, syscall.EIO.Error())
+		b.dispatched()
 		if n := len(decodeRecords(t, c.pull("g", "T", 0, 0).Body)); n == 0 {
 			t.Error("a store that is read-only does not serve reads")
 		}

@@ -77,6 +77,7 @@ func TestManyDelayedMessages(t *testing.T) {
 	for _, ch := range c.start(cmds...) {
 		wantCode(t, c.await(ch), remoting.Success)
 	}
+	b.dispatched()
 	for i, r := range c.pullUntil("g", "T", 0, 1, n) {
 		if string(r.Body) != strconv.Itoa(i) {
 			t.Fatalf("message %d is %q", i, r.Body)
