@@ -302,7 +302,9 @@ func (m *TopicConfigManager) createWanted() {
 	}
 	var err error
 	if len(put) > 0 {
-		err = m.table.change(put)
+		if err = m.table.change(put); err == nil {
+			m.b.awaitRegistered() // whoever has sent to a topic may look for it next
+		}
 	}
 	for name, w := range wanted {
 		failed := err
