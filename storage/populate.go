@@ -80,6 +80,10 @@ func (s *populateService) run() {
 func (s *populateService) populate(f *MappedFile) {
 	from := max(f.populatedPosition.Load(), f.wrotePosition.Load())
 	to := min(f.wrotePosition.Load()+s.window(), f.allocatedPosition.Load())
+	if s.prepare && from < to {
+		f.region.ReadAhead(from, to, false)
+		defer f.region.ReadAhead(from, to, true) // for who reads it when it is cold
+	}
 	for from < to {
 		next := min(from+populateStep, to)
 		if f.region.Populate(from, next) != nil {

@@ -39,7 +39,7 @@
 //
 // sync_file_range before fdatasync is no better than fdatasync alone. Three things show:
 //   - fdatasync writes the whole populated window at the first call, a stall of 20 ms for whoever waits. msync of the
-//     range writes the folios that the range touches, which Populate keeps small. Both wait for the same commit of the
+//     range writes the folios that the range touches, so whoever syncs little at a time populates without read-ahead. Both wait for the same commit of the
 //     journal and flush of the disk.
 //   - Blocks that were allocated but never written cost msync twice the time: their extents change state with each
 //     append, which has to be journalled. A window that was synced once costs nothing like it.

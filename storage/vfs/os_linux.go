@@ -92,21 +92,23 @@ func (r *region) allocateByWriting(from, to int64) error {
 // Populate asks the kernel (5.14) to fault the pages in for writing, which reports a bad page as an error where a
 // store would raise a signal. Older kernels get an atomic or with 0 per page: it stores, and changes nothing, also
 // beside a concurrent store.
-//
-// Page by page: read-ahead would bring them in by folios of up to its own size, which may be megabytes, and a store makes
-// all of a folio dirty. Each sync of a few records then writes a whole one.
 func (r *region) Populate(from, to int64) error {
 	if err := r.check("populate", from, to); err != nil {
 		return err
-	}
-	if r.madvise(from, to, unix.MADV_RANDOM) == nil {
-		defer r.madvise(from, to, unix.MADV_NORMAL) // for who reads it when it is cold
 	}
 	err := r.madvise(from, to, unix.MADV_POPULATE_WRITE)
 	if errors.Is(err, unix.EINVAL) {
 		return r.touch(from, to)
 	}
 	return err
+}
+
+func (r *region) ReadAhead(from, to int64, on bool) {
+	advice := unix.MADV_RANDOM
+	if on {
+		advice = unix.MADV_NORMAL
+	}
+	_ = r.madvise(from, to, advice)
 }
 
 // WillNeed falls back to read-ahead, which does not wait, on kernels before 5.14.
