@@ -170,7 +170,7 @@ func (s *MessageStore) load(c *Config) (err error) {
 	}
 	s.dispatcher = &dispatcher{queues: s.queues, index: s.index, config: s.Config, logger: s.logger}
 	s.reput = newReputMessageService(s.log.queue, s.dispatcher, s.Config, s.listener.MessageArriving, s.log.latch, s.logger)
-	s.reput.awaited = s.listener.Awaited
+	s.reput.awaited, s.reput.takesRaw = s.listener.Awaited, s.log.takesRaw
 	s.log.wakeReput = s.reput.wrote
 	s.flushQueue = newFlushConsumeQueueService(s)
 	s.cleaner = newCleanService(s)

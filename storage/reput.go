@@ -41,6 +41,7 @@ type ReputMessageService struct {
 	config     func() *Config
 	arriving   func(Arrival) // may be nil
 	awaited    func() bool   // likewise
+	takesRaw   func() bool
 	latch      func(error)
 	logger     *slog.Logger
 
@@ -240,7 +241,7 @@ func (s *ReputMessageService) reputFile() (moved bool, err error) {
 		if state == recordBlank && at+size > end {
 			return false, nil // a filler is passed when all of it is there, so that it is known where a record begins
 		}
-		if state == recordPartial && c.Role != Slave {
+		if state == recordPartial && !s.takesRaw() {
 			state, why = recordBad, fmt.Errorf("%w: the log ends inside it", message.ErrMalformed)
 		}
 		switch state {
@@ -251,7 +252,7 @@ func (s *ReputMessageService) reputFile() (moved bool, err error) {
 		case recordBlank:
 			s.advance(f.base + at + size)
 			return true, nil
-		case recordPartial: // normal on a slave: bytes come in pieces that end anywhere
+		case recordPartial: // normal where raw log is taken: bytes come in pieces that end anywhere
 			return false, nil
 		case recordBad:
 			if c.Role == Slave {
