@@ -169,10 +169,7 @@ func (r *runner) consume(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cs, err := newConsumers(&r.cfg, r.masters, consumerOptions{
-		group: r.groupName(), groups: r.cfg.Groups, hold: time.Duration(r.cfg.Hold), commit: true, fromDue: true,
-		from: func(q *queue) int64 { return q.begin },
-	})
+	cs, err := r.groupConsumers()
 	if err != nil {
 		return err
 	}
@@ -266,16 +263,21 @@ func (r *runner) readable(ctx context.Context, acknowledged int64) error {
 	}
 }
 
+// groupConsumers are those of the run's groups, which read on as messages come.
+func (r *runner) groupConsumers() (*consumers, error) {
+	return newConsumers(&r.cfg, r.masters, consumerOptions{
+		group: r.groupName(), groups: r.cfg.Groups, hold: time.Duration(r.cfg.Hold), commit: true, fromDue: true,
+		from: func(q *queue) int64 { return q.begin },
+	})
+}
+
 // latency sends at a fixed rate and measures until consumers have what was sent.
 func (r *runner) latency(ctx context.Context) error {
 	ps, err := r.producers(ctx)
 	if err != nil {
 		return err
 	}
-	cs, err := newConsumers(&r.cfg, r.masters, consumerOptions{
-		group: r.groupName(), groups: r.cfg.Groups, hold: time.Duration(r.cfg.Hold), commit: true, fromDue: true,
-		from: func(q *queue) int64 { return q.begin },
-	})
+	cs, err := r.groupConsumers()
 	if err != nil {
 		return err
 	}
