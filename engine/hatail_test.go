@@ -28,18 +28,25 @@ func (b *testBroker) cutPower(boot string) {
 	b.start()
 }
 
-// A SYNC_MASTER whose machine went down takes no sends until the slave has brought back what was answered on its
-// strength: the messages, their places in the queues, and the offsets of groups that consumed them.
-func TestMasterGetsItsTailBack(t *testing.T) {
-	m := newTestBroker(t, func(c *Config) {
+// startUnflushedPair starts a SYNC_MASTER whose log only its slave may have, and that slave.
+func startUnflushedPair(t *testing.T) (m, s *testBroker) {
+	t.Helper()
+	m = newTestBroker(t, func(c *Config) {
 		unflushed(c)
 		c.Store.Role, c.Store.SlaveTimeout = storage.SyncMaster, callTimeout.Milliseconds()
 	})
 	m.fs = faultfs.New()
 	m.start()
 	t.Cleanup(func() { m.stop() })
-	s := startSlave(t, m, nil)
+	s = startSlave(t, m, nil)
 	m.inSync()
+	return m, s
+}
+
+// A SYNC_MASTER whose machine went down takes no sends until the slave has brought back what was answered on its
+// strength: the messages, their places in the queues, and the offsets of groups that consumed them.
+func TestMasterGetsItsTailBack(t *testing.T) {
+	m, s := startUnflushedPair(t)
 	c := m.dial()
 	for i := range 20 {
 		wantCode(t, c.sendTo([]byte(fmt.Sprint(i))), remoting.Success)
@@ -81,15 +88,7 @@ func TestMasterGetsItsTailBack(t *testing.T) {
 
 // Alone it serves again when the time is up, says so, and a group's offset ends with its queue.
 func TestMasterGivesItsTailUp(t *testing.T) {
-	m := newTestBroker(t, func(c *Config) {
-		unflushed(c)
-		c.Store.Role, c.Store.SlaveTimeout = storage.SyncMaster, callTimeout.Milliseconds()
-	})
-	m.fs = faultfs.New()
-	m.start()
-	t.Cleanup(func() { m.stop() })
-	s := startSlave(t, m, nil)
-	m.inSync()
+	m, s := startUnflushedPair(t)
 	for i := range 20 {
 		wantCode(t, m.dial().sendTo([]byte(fmt.Sprint(i))), remoting.Success)
 	}

@@ -226,7 +226,7 @@ func pullAll(t testing.TB, c *rawClient, topic string, queueID int) map[int64]st
 // wantAcked checks that every acknowledged message is where its answer said.
 func wantAcked(t testing.TB, b *BrokerController, topic string, acks []nodeAck) {
 	t.Helper()
-	eventually(t, "dispatch of all messages", func() bool { return b.store.DispatchBehindBytes() == 0 })
+	awaitDispatch(t, b)
 	c := dialNode(t, b)
 	defer c.close()
 	queues := make(map[int]map[int64]string)

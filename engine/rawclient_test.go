@@ -370,7 +370,12 @@ func (c *stuckClient) next() *remoting.Command {
 // dispatched waits until all that is in the log is in its queues.
 func (b *testBroker) dispatched() {
 	b.t.Helper()
-	eventually(b.t, "dispatch of the whole log", func() bool { return b.store.DispatchBehindBytes() == 0 })
+	awaitDispatch(b.t, b.BrokerController)
+}
+
+func awaitDispatch(t testing.TB, b *BrokerController) {
+	t.Helper()
+	eventually(t, "dispatch of the whole log", func() bool { return b.store.DispatchBehindBytes() == 0 })
 }
 
 // sendV2 are the header fields of a V2 send, as a Java client of 4.9 writes them; more are appended or replace by key.
