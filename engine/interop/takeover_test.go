@@ -20,8 +20,9 @@ const (
 )
 
 // A store changes hands in place: Java writes, loopmq serves it and writes on, Java serves it again. Every message keeps
-// its offset, its place in the log and its content; committed offsets stay; delayed messages that were pending come,
-// once, under whoever holds the store by then. Between hands the broker stops in order, or is killed.
+// its offset, its place in the log and its content; committed offsets stay; delayed messages that were pending come
+// under whoever holds the store by then, once if the broker before stopped in order. Between hands it stops so, or is
+// killed.
 func TestTakeover(t *testing.T) {
 	t.Parallel()
 	for _, version := range javaVersions {
@@ -41,8 +42,7 @@ func takeover(t *testing.T, p *peer, killed bool) {
 	handOver := func(b broker) {
 		t.Helper()
 		if killed {
-			// Consumer offsets are written every 5 s and delay offsets every 10 s: a kill may lose what is newer, in Java and
-			// here, and delayed messages come again.
+			// Consumer offsets are written every 5 s, in Java and here: a kill may lose what is newer.
 			time.Sleep(16 * time.Second)
 			b.kill()
 		} else {
@@ -61,6 +61,11 @@ func takeover(t *testing.T, p *peer, killed bool) {
 			t.Errorf("round %d: the group consumed %d different messages; want %d", round, distinct, want)
 		}
 	}
+	// A kill forgets the delay offsets of its last seconds: what was delivered then is delivered again.
+	copies := 1
+	if killed {
+		copies = 3
+	}
 	dump := func(late int) ledger {
 		t.Helper()
 		return parseLedger(t, p.mustRun(t, ledgerLimit, "Ledger", "dump", "ns="+ns.addr, fmt.Sprint("late=", late)))
@@ -75,7 +80,7 @@ func takeover(t *testing.T, p *peer, killed bool) {
 	ours := startOurBroker(t, conf)
 	served := dump(ledgerLate)
 	served.mustHold(t, "loopmq serves Java's store", written)
-	served.mustHaveLate(t, 1)
+	served.mustHaveLate(t, copies, 1)
 	fill(ours, 2, 5)
 	written = dump(ledgerLate)
 	written.mustHold(t, "loopmq wrote on", served)
@@ -85,11 +90,11 @@ func takeover(t *testing.T, p *peer, killed bool) {
 	java = p.startBroker(t, conf)
 	served = dump(2 * ledgerLate)
 	served.mustHold(t, "Java serves it again", written)
-	served.mustHaveLate(t, 1, 2)
+	served.mustHaveLate(t, copies, 1, 2)
 	fill(java, 3, 1)
 	last := dump(3 * ledgerLate)
 	last.mustHold(t, "Java wrote on", served)
-	last.mustHaveLate(t, 1, 2, 3)
+	last.mustHaveLate(t, copies, 1, 2, 3)
 	java.stop(t)
 }
 
@@ -164,8 +169,8 @@ func (l ledger) mustHold(t *testing.T, what string, before ledger) {
 	t.Logf("%s: %d messages, %d committed offsets", what, len(l.messages), len(l.offsets))
 }
 
-// mustHaveLate checks that the delayed messages of the rounds came, each once.
-func (l ledger) mustHaveLate(t *testing.T, rounds ...int) {
+// mustHaveLate checks that the delayed messages of the rounds came, none more often than copies, and no others.
+func (l ledger) mustHaveLate(t *testing.T, copies int, rounds ...int) {
 	t.Helper()
 	came := make(map[string]int)
 	for place, message := range l.messages {
@@ -176,8 +181,8 @@ func (l ledger) mustHaveLate(t *testing.T, rounds ...int) {
 	}
 	for _, round := range rounds {
 		for i := range ledgerLate {
-			if key := fmt.Sprintf("late-%d-%d", round, i); came[key] != 1 {
-				t.Errorf("the delayed message %s came %d times", key, came[key])
+			if key := fmt.Sprintf("late-%d-%d", round, i); came[key] < 1 || came[key] > copies {
+				t.Errorf("the delayed message %s came %d times; want 1 to %d", key, came[key], copies)
 			}
 		}
 	}

@@ -19,7 +19,7 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  *   Ledger half ns=… broker=…                                    one half message that stays open
  *   Ledger dump ns=… [late=N]                                    a line for each message and committed offset
  * Topics: ledger_a (4 queues), ledger_b (1), ledger_late (2, fed by delayed messages only). Group: ledger_group on
- * ledger_a. Delayed messages carry their key; dump waits until ledger_late holds N of them.
+ * ledger_a. Delayed messages carry their key; dump waits until ledger_late holds N different ones.
  */
 public class Ledger {
     static final Map<String, String> args = new HashMap<>();
@@ -169,10 +169,12 @@ public class Ledger {
         g.setInstanceName("ledger-g-" + System.nanoTime());
         g.start();
         int late = Integer.parseInt(args.getOrDefault("late", "0"));
+        Set<String> came = new HashSet<>();
         await(late + " delayed messages", () -> {
-            long n = 0;
-            for (MessageQueue q : c.fetchSubscribeMessageQueues("ledger_late")) n += c.maxOffset(q) - c.minOffset(q);
-            return n >= late;
+            for (MessageQueue q : late == 0 ? Set.<MessageQueue>of() : c.fetchSubscribeMessageQueues("ledger_late"))
+                for (long next = c.minOffset(q), end = c.maxOffset(q); next < end; next += 32)
+                    for (MessageExt m : c.pull(q, "*", next, 32).getMsgFoundList()) came.add(m.getKeys());
+            return came.size() >= late;
         });
         StringBuilder out = new StringBuilder();
         for (String topic : TOPICS) {
