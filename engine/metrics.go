@@ -5,6 +5,7 @@ package engine
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"loopmq/latency"
 	"loopmq/reactor"
 	"loopmq/storage"
 )
@@ -16,14 +17,13 @@ type snapshot struct {
 
 	min, max, flushed                               storage.PhyOffset
 	dispatchBehind, flushBehind, commitBehind       int64
-	flushTimes                                      [len(storage.FlushTimeBounds)]int64
 	held, topics, groups                            int
 	nameServers, nameServersRegistered, storeWrites float64
 }
 
 func (b *BrokerController) snapshot() snapshot {
 	s := snapshot{
-		flushTimes: b.store.FlushTimes(), store: b.store.Stats(), server: b.server.Stats(),
+		store: b.store.Stats(), server: b.server.Stats(),
 		min: b.store.MinPhyOffset(), max: b.store.MaxPhyOffset(), flushed: b.store.FlushedWhere(),
 		dispatchBehind: b.store.DispatchBehindBytes(),
 		flushBehind:    b.store.RemainHowManyToFlush(),
@@ -45,13 +45,13 @@ func (b *BrokerController) snapshot() snapshot {
 	return s
 }
 
-// flushSeconds is made of two looks, buckets first: a flush that ends between them is missing from the buckets only.
-func (s *snapshot) flushSeconds() prometheus.Metric {
-	buckets := make(map[float64]uint64, len(s.flushTimes))
-	for i, bound := range storage.FlushTimeBounds {
-		buckets[bound.Seconds()] = uint64(s.flushTimes[i])
+// histogram shows a latency.Snapshot in seconds.
+func histogram(desc *prometheus.Desc, s *latency.Snapshot, labels ...string) prometheus.Metric {
+	buckets := make(map[float64]uint64, len(s.AtMost))
+	for i, bound := range latency.Bounds {
+		buckets[bound.Seconds()] = uint64(s.AtMost[i])
 	}
-	return prometheus.MustNewConstHistogram(flushSecondsDesc, uint64(s.store.Flushes), float64(s.store.FlushNanos)/1e9, buckets)
+	return prometheus.MustNewConstHistogram(desc, uint64(s.Count), s.Sum.Seconds(), buckets, labels...)
 }
 
 // metric is one figure without labels.
@@ -157,7 +157,7 @@ func (b *BrokerController) collectMetrics(ch chan<- prometheus.Metric) {
 	for _, m := range brokerMetrics {
 		ch <- prometheus.MustNewConstMetric(m.desc, m.kind, m.of(&s))
 	}
-	ch <- s.flushSeconds()
+	ch <- histogram(flushSecondsDesc, &s.store.FlushTimes)
 	count := func(desc *prometheus.Desc, value int64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(value), labels...)
 	}

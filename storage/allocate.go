@@ -8,8 +8,10 @@ import (
 	"io/fs"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"loopmq/latency"
 	"loopmq/storage/vfs"
 )
 
@@ -41,6 +43,9 @@ type AllocateMappedFileService struct {
 	wake    chan struct{}
 	stopped chan struct{}
 	done    chan struct{}
+
+	made  atomic.Int64
+	waits latency.Histogram // of take, for a file that was not ready
 
 	mu      sync.Mutex // guards what follows
 	wanted  int64      // base of the file to make, -1 for none
@@ -122,6 +127,8 @@ func (s *AllocateMappedFileService) take(base int64) (*MappedFile, error) {
 			return f, err
 		}
 		if timeout == nil {
+			began := latency.Now()
+			defer func() { s.waits.Add(time.Duration(latency.Now()-began), 1) }()
 			timer := time.NewTimer(allocateWaitMax)
 			defer timer.Stop()
 			timeout = timer.C
@@ -248,5 +255,6 @@ func (s *AllocateMappedFileService) makeFile(base int64) (*MappedFile, error) {
 	}
 	f := newMappedFile(s.fs, region, base, s.logger)
 	f.allocatedPosition.Store(f.size)
+	s.made.Add(1)
 	return f, nil
 }

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"loopmq/latency"
 	"loopmq/storage/message"
 )
 
@@ -105,7 +106,11 @@ func (a *appender) stop() {
 }
 
 // put appends or queues puts in order. puts[:n] are taken, the rest end with the status.
-func (a *appender) put(puts []*PutMessage, now int64) (n int, status PutMessageStatus) {
+func (a *appender) put(puts []*PutMessage, at time.Time) (n int, status PutMessageStatus) {
+	now, taken := at.UnixMilli(), latency.Of(at)
+	for _, put := range puts {
+		put.TakenAt = taken
+	}
 	n = a.putInline(puts, now)
 	if n == len(puts) {
 		return n, PutOK
@@ -120,19 +125,27 @@ func (a *appender) put(puts []*PutMessage, now int64) (n int, status PutMessageS
 
 // putInline appends as many puts as it can without waiting or faulting.
 func (a *appender) putInline(puts []*PutMessage, now int64) (n int) {
-	if a.queue.length.Load() > 0 || !a.tryRole() {
+	if a.queue.length.Load() > 0 {
 		return 0
+	}
+	locked := puts[0].TakenAt // a free role costs no look at the clock
+	if !a.role.TryLock() {
+		if !a.spinForRole() {
+			return 0
+		}
+		locked = latency.Now()
 	}
 	n, err := a.appendInline(puts, now)
 	for _, put := range puts[:n] {
 		put.Inline, put.queuedAt = true, 0 // it may have been queued in an earlier life
+		put.LockedAt = locked
 	}
 	a.finish(puts[:n], err, now, &a.log.counters.appendInline)
 	a.combine() // what others queued meanwhile
 	return n
 }
 
-func (a *appender) tryRole() bool {
+func (a *appender) spinForRole() bool {
 	for range roleSpins {
 		if a.role.TryLock() {
 			return true
@@ -150,7 +163,7 @@ func (a *appender) appendInline(puts []*PutMessage, now int64) (n int, err error
 	if a.queue.length.Load() > 0 || !a.log.flags.isWriteable() {
 		return 0, nil
 	}
-	a.began.Store(now)
+	a.begin(now, puts[0].TakenAt)
 	room := a.inlineRoom()
 	for _, put := range puts {
 		if int64(len(put.Record)) > room {
@@ -171,14 +184,22 @@ func (a *appender) combine() {
 			return // its holder looks at the queue after giving it back
 		}
 		var puts [appendBatchMax]*PutMessage
-		now := time.Now().UnixMilli()
-		n, err := a.appendQueued(puts[:], now, false)
-		a.finish(puts[:n], err, now, &a.log.counters.appendQueued)
+		locked := time.Now()
+		n, err := a.appendQueued(puts[:], locked, false)
+		a.finish(puts[:n], err, locked.UnixMilli(), &a.log.counters.appendQueued)
 		appended += n
 		if (n == 0 || appended >= combineMax) && a.queue.length.Load() > 0 {
 			a.wakeup()
 			return
 		}
+	}
+}
+
+// begin notes when an append began, and that it is the first behind what is durable.
+func (a *appender) begin(now, at int64) {
+	a.began.Store(now)
+	if q := a.log.queue; q.maxWrotePosition() == q.flushedWhere.Load() {
+		a.log.unflushedSince.Store(at)
 	}
 }
 
@@ -209,21 +230,22 @@ func (a *appender) drain() {
 	for a.queue.length.Load() > 0 {
 		var puts [appendBatchMax]*PutMessage
 		a.role.Lock()
-		now := time.Now().UnixMilli()
-		n, err := a.appendQueued(puts[:], now, true)
-		a.finish(puts[:n], err, now, &a.log.counters.appendQueued)
+		locked := time.Now()
+		n, err := a.appendQueued(puts[:], locked, true)
+		a.finish(puts[:n], err, locked.UnixMilli(), &a.log.counters.appendQueued)
 	}
 }
 
 // appendQueued takes puts out of the queue and appends them until done is full, and gives the role back. Without wait
 // it stops at the first that inlineRoom does not cover. With wait it makes room, but first hands back what it has
-// appended: those puts must not wait for a file they do not need.
-func (a *appender) appendQueued(done []*PutMessage, now int64, wait bool) (n int, err error) {
+// appended: those puts must not wait for a file they do not need. locked is when the role was had.
+func (a *appender) appendQueued(done []*PutMessage, locked time.Time, wait bool) (n int, err error) {
 	defer a.role.Unlock()
 	defer restoreFaults(debug.SetPanicOnFault(true))
 	defer a.began.Store(0)
 	defer catchFault(&err)
-	a.began.Store(now)
+	now, lockedAt := locked.UnixMilli(), latency.Of(locked)
+	a.begin(now, lockedAt)
 	for n < len(done) {
 		room := a.inlineRoom()
 		if wait {
@@ -238,6 +260,7 @@ func (a *appender) appendQueued(done []*PutMessage, now int64, wait bool) (n int
 		}
 		done[n] = put
 		n++
+		put.LockedAt = max(lockedAt, put.TakenAt) // it may have come while others were appended
 		if int64(len(put.Record)) > room {
 			if !a.makeRoom(put) {
 				break
@@ -270,10 +293,12 @@ func (a *appender) finish(puts []*PutMessage, fault error, now int64, counter *a
 		last.status, last.Cause = ServiceNotAvailable, fault
 		a.log.latch(fault)
 	}
+	appended := latency.Now()
 	counter.Add(int64(len(puts)))
 	a.log.counters.count(puts, now)
 	a.log.appended()
 	for _, put := range puts {
+		put.AppendedAt = appended
 		put.finish()
 	}
 	a.log.wrote(now)
@@ -500,7 +525,8 @@ func (a *appender) appendData(start int64, data []byte) (err error) {
 	defer restoreFaults(debug.SetPanicOnFault(true))
 	defer a.began.Store(0)
 	defer catchFault(&err)
-	a.began.Store(time.Now().UnixMilli())
+	at := time.Now()
+	a.begin(at.UnixMilli(), latency.Of(at))
 	if a.closed {
 		return errClosing
 	}

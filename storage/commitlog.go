@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"loopmq/latency"
 	"loopmq/storage/vfs"
 )
 
@@ -45,6 +46,9 @@ type CommitLog struct {
 
 	flushing  sync.Mutex  // held for a flush, and while a slave's log is cut
 	accepting atomic.Bool // started and not stopping
+	// unflushedSince is when the oldest byte that is not durable was appended, or earlier: by latency.Now. It means
+	// something while there is such a byte.
+	unflushedSince atomic.Int64
 	// telling counts the calls that may hold puts which are in no queue and whose makers are not told yet: zero, with an
 	// empty queue and nobody waiting for a flush, means that everything taken has ended. See Drain.
 	telling  atomic.Int64
@@ -56,9 +60,9 @@ type logCounters struct {
 	putMessageTimes, putMessageSize, putMessageFailed atomic.Int64
 	putMessageEntireTimeMax                           atomic.Int64 // ms, from queued to appended
 	appendInline, appendQueued, appendExpired         atomic.Int64
-	flushes, flushErrors, flushNanos                  atomic.Int64
+	flushErrors                                       atomic.Int64
 	filesRolled                                       atomic.Int64
-	flushTimes                                        flushTimes
+	flushTimes                                        latency.Histogram
 }
 
 func (c *logCounters) count(puts []*PutMessage, now int64) {
@@ -263,8 +267,8 @@ func (l *CommitLog) asyncPutMessages(puts []*PutMessage) (n int, status PutMessa
 	}
 	l.telling.Add(1)
 	defer l.telling.Add(-1)
-	now := time.Now().UnixMilli()
-	if status, _ := l.denied(now); status != PutOK {
+	now := time.Now()
+	if status, _ := l.denied(now.UnixMilli()); status != PutOK {
 		return 0, status
 	}
 	return l.appender.put(puts, now)
@@ -398,7 +402,7 @@ func (l *CommitLog) flush(leastPages int) (progressed bool, err error) {
 	if l.flags.latched() {
 		return false, nil
 	}
-	began := time.Now()
+	began, end := time.Now(), l.queue.maxWrotePosition()
 	progressed, err = l.queue.flush(leastPages)
 	took := time.Since(began)
 	switch {
@@ -406,9 +410,10 @@ func (l *CommitLog) flush(leastPages int) (progressed bool, err error) {
 		l.counters.flushErrors.Add(1)
 		return false, err
 	case progressed:
-		l.counters.flushes.Add(1)
-		l.counters.flushNanos.Add(int64(took))
-		l.counters.flushTimes.add(took)
+		l.counters.flushTimes.Add(took, 1)
+		if l.queue.flushedWhere.Load() >= end {
+			l.unflushedSince.Store(latency.Of(began)) // what is not durable came since
+		}
 	}
 	if took > slowDisk {
 		l.logger.Warn("slow flush", "offset", l.queue.flushedWhere.Load(), "took", took)
@@ -495,8 +500,14 @@ func (l *CommitLog) addStats(s *Stats) {
 	s.PutMessageEntireTimeMax = millis(c.putMessageEntireTimeMax.Load())
 	s.AppendInline, s.AppendQueued = c.appendInline.Load(), c.appendQueued.Load()
 	s.AppendExpired = c.appendExpired.Load()
-	s.Flushes, s.FlushErrors, s.FlushNanos = c.flushes.Load(), c.flushErrors.Load(), c.flushNanos.Load()
+	c.flushTimes.AddTo(&s.FlushTimes)
+	s.FlushErrors = c.flushErrors.Load()
 	s.FilesRolled = c.filesRolled.Load()
+	s.FilesAllocated = l.allocator.made.Load()
+	l.allocator.waits.AddTo(&s.FileWaits)
+	if l.queue.maxWrotePosition() > l.queue.flushedWhere.Load() {
+		s.FlushBehindTime = max(time.Duration(latency.Now()-l.unflushedSince.Load()), 0)
+	}
 	s.TransientBuffersFree = -1
 	if l.pool != nil {
 		s.TransientBuffersFree = l.pool.available()

@@ -230,7 +230,7 @@ func TestPoolFallsBack(t *testing.T) {
 		time.Sleep(time.Millisecond) // the next file has the second buffer
 		for range 5 {                // what is queued or in flight goes on
 			put, done := testPut("topic", 0, 40<<10, 1)
-			if n, _ := l.appender.put([]*PutMessage{put}, time.Now().UnixMilli()); n != 1 || <-done != PutOK {
+			if n, _ := l.appender.put([]*PutMessage{put}, time.Now()); n != 1 || <-done != PutOK {
 				t.Fatalf("put: %v", put.status)
 			}
 		}
@@ -255,7 +255,7 @@ func TestPoolFailsFast(t *testing.T) {
 		var last *PutMessage
 		for range 5 {
 			put, done := testPut("topic", 0, 40<<10, 1)
-			if n, _ := l.appender.put([]*PutMessage{put}, time.Now().UnixMilli()); n != 1 {
+			if n, _ := l.appender.put([]*PutMessage{put}, time.Now()); n != 1 {
 				t.Fatal("not taken")
 			}
 			<-done

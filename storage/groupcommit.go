@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"loopmq/latency"
 )
 
 // groupCommitInterval is how soon bytes that nobody waits for (WAIT=false) are flushed. Source: GroupCommitService#run.
@@ -34,10 +36,12 @@ type GroupCommitService struct {
 	log *CommitLog
 
 	waiting atomic.Int64 // requests that have not been told their end
-	state   atomic.Int32
-	wake    chan struct{}
-	stopped chan struct{}
-	done    chan struct{}
+	// answeredAt is the time of the last round that ended requests, by latency.Now.
+	answeredAt atomic.Int64
+	state      atomic.Int32
+	wake       chan struct{}
+	stopped    chan struct{}
+	done       chan struct{}
 
 	writeMu       sync.Mutex // guards requestsWrite; callers of submit hold it, for one append
 	requestsWrite []GroupCommitRequest
@@ -205,7 +209,7 @@ func (s *GroupCommitService) complete(now time.Time, flushedWhere PhyOffset) {
 	s.readMu.Lock()
 	s.requestsRead, s.ended = endRequests(s.requestsRead, s.ended[:0], now, flushedWhere)
 	s.readMu.Unlock()
-	s.finish(s.ended)
+	s.finish(s.ended, now)
 }
 
 // expire does the same for deadlines alone, in both lists, while a sync hangs; the sweeper calls it.
@@ -220,7 +224,7 @@ func (s *GroupCommitService) expire(now time.Time) {
 	s.requestsWrite, ended = endRequests(s.requestsWrite, ended, now, -1)
 	s.writeMu.Unlock()
 	s.readMu.Unlock()
-	s.finish(ended)
+	s.finish(ended, now)
 }
 
 // endRequests splits requests into those kept and those that end now.
@@ -257,13 +261,15 @@ func (s *GroupCommitService) fail(status PutMessageStatus) {
 	s.requestsRead, s.requestsWrite = nil, nil
 	s.writeMu.Unlock()
 	s.readMu.Unlock()
+	s.answeredAt.Store(latency.Now())
 	for _, req := range requests {
 		req.done(status)
 	}
 	s.waiting.Add(int64(-len(requests)))
 }
 
-func (s *GroupCommitService) finish(ended []endedRequest) {
+func (s *GroupCommitService) finish(ended []endedRequest, now time.Time) {
+	s.answeredAt.Store(latency.Of(now))
 	for _, e := range ended {
 		e.done(e.status)
 	}

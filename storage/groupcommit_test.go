@@ -67,7 +67,7 @@ func TestLoneRequestTakesOneSync(t *testing.T) {
 		l.settle()
 		slowSync(fsys, func() time.Duration { return 700 * time.Microsecond })
 		for range 20 {
-			before, began := l.counters.flushes.Load(), time.Now()
+			before, began := l.counters.flushTimes.Count(), time.Now()
 			put := l.mustPut(100)
 			if status := l.flushed(put.End(), time.Second); status != PutOK {
 				t.Fatal(status)
@@ -75,7 +75,7 @@ func TestLoneRequestTakesOneSync(t *testing.T) {
 			if took := time.Since(began); took > 2*700*time.Microsecond {
 				t.Fatalf("a lone request took %v", took)
 			}
-			if syncs := l.counters.flushes.Load() - before; syncs > 2 {
+			if syncs := l.counters.flushTimes.Count() - before; syncs > 2 {
 				t.Fatalf("%d syncs", syncs)
 			}
 			time.Sleep(37 * time.Millisecond)
@@ -91,9 +91,9 @@ func TestIdleLogDoesNothing(t *testing.T) {
 		put := l.mustPut(100)
 		l.flushed(put.End(), time.Second)
 		time.Sleep(time.Minute)
-		before := l.counters.flushes.Load()
+		before := l.counters.flushTimes.Count()
 		time.Sleep(24 * time.Hour)
-		if n := l.counters.flushes.Load() - before; n != 0 {
+		if n := l.counters.flushTimes.Count() - before; n != 0 {
 			t.Fatalf("%d syncs of an idle log", n)
 		}
 		if l.sweeper.armed.Load() || l.groupCommitService.state.Load() != groupCommitIdle {
@@ -108,7 +108,7 @@ func TestUnwaitedBytesAreFlushed(t *testing.T) {
 		fsys := faultfs.New()
 		l := openTestLog(t, fsys, syncFlush)
 		l.settle()
-		before := l.counters.flushes.Load()
+		before := l.counters.flushTimes.Count()
 		for range 100 {
 			l.mustPut(100)
 			time.Sleep(time.Millisecond)
@@ -117,7 +117,7 @@ func TestUnwaitedBytesAreFlushed(t *testing.T) {
 		if l.queue.flushedWhere.Load() != int64(l.maxOffset()) {
 			t.Fatal("not flushed")
 		}
-		if n := l.counters.flushes.Load() - before; n < 5 || n > 15 {
+		if n := l.counters.flushTimes.Count() - before; n < 5 || n > 15 {
 			t.Fatalf("%d syncs in 100 ms", n)
 		}
 	})
@@ -130,7 +130,7 @@ func TestRequestsCollectDuringSync(t *testing.T) {
 		l := openTestLog(t, fsys, syncFlush)
 		l.settle()
 		slowSync(fsys, func() time.Duration { return 5 * time.Millisecond })
-		before := l.counters.flushes.Load()
+		before := l.counters.flushTimes.Count()
 		var waiters []*waiter
 		for range 50 {
 			waiters = append(waiters, l.wait(l.mustPut(100).End(), time.Second))
@@ -141,7 +141,7 @@ func TestRequestsCollectDuringSync(t *testing.T) {
 				t.Fatal(w.status)
 			}
 		}
-		if n := l.counters.flushes.Load() - before; n > 2 {
+		if n := l.counters.flushTimes.Count() - before; n > 2 {
 			t.Fatalf("50 requests took %d syncs", n)
 		}
 	})
@@ -253,7 +253,7 @@ func TestNoLostWakeup(t *testing.T) {
 	}
 	wg.Wait()
 	t.Logf("slowest %v, %.1f puts per flush", time.Duration(slowest.Load()),
-		float64(producers*puts)/float64(l.counters.flushes.Load()))
+		float64(producers*puts)/float64(l.counters.flushTimes.Count()))
 	if limit := 5 * time.Second; time.Duration(slowest.Load()) > limit {
 		t.Fatalf("slowest answer after %v", time.Duration(slowest.Load()))
 	}
@@ -274,10 +274,10 @@ func (l *testLog) idles(t *testing.T) {
 	eventually(t, "the service sleeps", func() bool {
 		return !l.sweeper.armed.Load() && l.groupCommitService.state.Load() == groupCommitIdle
 	})
-	flushes, cpu := l.counters.flushes.Load(), cpuTime(t)
+	flushes, cpu := l.counters.flushTimes.Count(), cpuTime(t)
 	time.Sleep(idle)
 	t.Logf("idle for %v: %v of CPU", idle, cpuTime(t)-cpu)
-	if n := l.counters.flushes.Load() - flushes; n != 0 {
+	if n := l.counters.flushTimes.Count() - flushes; n != 0 {
 		t.Fatalf("%d syncs of an idle log", n)
 	}
 }
@@ -326,11 +326,11 @@ func TestFailedSyncLatches(t *testing.T) {
 		if status := l.flushed(PhyOffset(durable), time.Hour); status != PutOK {
 			t.Fatalf("what was durable before: %v", status)
 		}
-		syncs := l.counters.flushes.Load()
+		syncs := l.counters.flushTimes.Count()
 		time.Sleep(time.Hour)
 		l.shutdown()
-		if l.queue.flushedWhere.Load() != durable || l.counters.flushes.Load() != syncs {
-			t.Fatalf("flushed to %d, was %d; %d more syncs", l.queue.flushedWhere.Load(), durable, l.counters.flushes.Load()-syncs)
+		if l.queue.flushedWhere.Load() != durable || l.counters.flushTimes.Count() != syncs {
+			t.Fatalf("flushed to %d, was %d; %d more syncs", l.queue.flushedWhere.Load(), durable, l.counters.flushTimes.Count()-syncs)
 		}
 		if n := l.readOnly.Load(); n != 1 {
 			t.Fatalf("the listener heard %d times", n)

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"loopmq/latency"
 	"loopmq/storage/vfs"
 )
 
@@ -327,8 +328,11 @@ type Stats struct {
 	PutMessageEntireTimeMax                                          time.Duration
 	GetMessageTimesFound, GetMessageTimesMiss, GetMessageTransferred int64
 	AppendInline, AppendQueued, AppendExpired                        int64
-	Flushes, FlushErrors, FlushNanos                                 int64
-	FilesRolled, FilesDeleted, FilesHeldAfterRetire                  int64
+	FlushErrors                                                      int64
+	FlushTimes                                                       latency.Snapshot // of the log
+	FlushBehindTime                                                  time.Duration    // age of the oldest byte of the log that is not durable, or more
+	FilesAllocated, FilesRolled, FilesDeleted, FilesHeldAfterRetire  int64
+	FileWaits                                                        latency.Snapshot // for a log file that was not ready when it was due
 	DispatchedMessages                                               int64
 	CommitLogDiskRatio, ConsumeQueueDiskRatio                        float64
 	TransientBuffersFree                                             int // -1 without the pool

@@ -29,6 +29,9 @@ type PutMessage struct {
 	WroteBytes     int64
 	QueueOffset    QueueOffset // of the first record
 	StoreTimestamp int64
+	// When the store was given the put, when the writer's role was had for it, and when it was appended: latency.Now.
+	// Puts that are appended together share the last two.
+	TakenAt, LockedAt, AppendedAt int64
 	// Cause says more about a refusal: the latched error for ServiceNotAvailable, how long it waited and how long the queue was for QueueTimeout.
 	Cause error
 

@@ -175,7 +175,7 @@ func benchmarkGroupCommit(b *testing.B, producers int) {
 	}
 	wg.Wait()
 	b.StopTimer()
-	b.ReportMetric(float64(b.N)/float64(max(l.counters.flushes.Load(), 1)), "puts/flush")
+	b.ReportMetric(float64(b.N)/float64(max(l.counters.flushTimes.Count(), 1)), "puts/flush")
 	total := l.counters.appendInline.Load() + l.counters.appendQueued.Load()
 	b.ReportMetric(100*float64(l.counters.appendInline.Load())/float64(total), "%inline")
 }

@@ -41,6 +41,18 @@ func (s *MessageStore) Select(offset PhyOffset, max int) (SelectMappedBufferResu
 
 // PutDenied says why a put would be refused now, PutOK if it would not: SERVICE_NOT_AVAILABLE with the latched cause,
 // disk full, closing; OSPageCacheBusy; queue full, too many waiting for the disk, or no transient buffer. It is cheap.
-func (s *MessageStore) PutDenied() (PutMessageStatus, error) {
-	return s.log.denied(time.Now().UnixMilli())
+func (s *MessageStore) PutDenied() (PutMessageStatus, error) { return s.PutDeniedAt(time.Now()) }
+
+// PutDeniedAt is PutDenied for who knows about what time it is.
+func (s *MessageStore) PutDeniedAt(now time.Time) (PutMessageStatus, error) {
+	return s.log.denied(now.UnixMilli())
+}
+
+// FlushAnsweredAt is when the flush requests whose done runs now were found to be at their end: latency.Now of the
+// round. It spares each of them a look at the clock. For one that ended where it was submitted it is earlier.
+func (s *MessageStore) FlushAnsweredAt() int64 {
+	if service := s.log.groupCommitService; service != nil {
+		return service.answeredAt.Load()
+	}
+	return 0
 }
