@@ -260,7 +260,10 @@ func (a *appender) appendQueued(done []*PutMessage, locked time.Time, wait bool)
 		}
 		done[n] = put
 		n++
-		put.LockedAt = max(lockedAt, put.TakenAt) // it may have come while others were appended
+		if put.TakenAt >= lockedAt { // it came while others were appended
+			lockedAt = latency.Now()
+		}
+		put.LockedAt = lockedAt
 		if int64(len(put.Record)) > room {
 			if !a.makeRoom(put) {
 				break
