@@ -194,6 +194,10 @@ func (s *HAService) SubmitReplicaRequest(end storage.PhyOffset, deadline time.Ti
 	s.transfer.submit(replicaRequest{end: end, deadline: deadline, done: done})
 }
 
+// ReplicaAnsweredAt is when the requests whose done runs now were found to be at their end: latency.Now of the round. For
+// one that ended where it was submitted it is earlier.
+func (s *HAService) ReplicaAnsweredAt() int64 { return s.transfer.answeredAt.Load() }
+
 // acked is push2SlaveMaxOffset, but of the slaves that are connected now: it falls when one leaves (apache/rocketmq#3015).
 func (s *HAService) acked() storage.PhyOffset {
 	return storage.PhyOffset(s.push2SlaveMaxOffset.Load())

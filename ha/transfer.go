@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"loopmq/latency"
 	"loopmq/storage"
 )
 
@@ -36,6 +37,9 @@ type GroupTransferService struct {
 	acked func() storage.PhyOffset
 
 	waiting atomic.Int64
+	// answeredAt is the time of the last round that ended requests, by latency.Now.
+	answeredAt atomic.Int64
+
 	wake    chan struct{} // capacity 1: a deadline before nextLook
 	stopped chan struct{}
 	done    chan struct{}
@@ -141,6 +145,9 @@ func (s *GroupTransferService) complete(now time.Time, acked storage.PhyOffset) 
 	s.mu.Unlock()
 
 	s.waiting.Add(int64(-len(ended)))
+	if len(ended) > 0 {
+		s.answeredAt.Store(latency.Now())
+	}
 	for _, e := range ended {
 		e.done(e.status)
 	}

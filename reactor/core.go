@@ -36,6 +36,8 @@ type core struct {
 	onOpen  func(*Session)
 	onClose func(*Session, string)
 	isVIP   func(s *Session) bool
+	groupOf func(code int32) int
+	onTold  func(loop *Loop, notes []any, at int64)
 
 	table          [codesDense]*registration
 	sparse         map[int32]*registration
@@ -68,6 +70,7 @@ const (
 type registration struct {
 	processor Processor
 	turn      int // index in turnProcessors, -1 for none
+	group     int // counted under
 	lane      *Lane
 	vip       bool
 }
@@ -94,7 +97,11 @@ func newCore(l limits, logger *slog.Logger) *core {
 }
 
 func (c *core) register(code int32, p Processor, lane *Lane, vip bool) {
-	if r := c.newRegistration(p, lane, vip); code >= 0 && code < codesDense {
+	r := c.newRegistration(p, lane, vip)
+	if c.groupOf != nil {
+		r.group = c.groupOf(code)
+	}
+	if code >= 0 && code < codesDense {
 		c.table[code] = r
 	} else {
 		c.sparse[code] = r
@@ -212,11 +219,16 @@ func (c *core) onTick() {
 
 // dispatch hands a request to its processor, on the loop or on its lane.
 func (c *core) dispatch(req *Request) {
+	r := c.lookup(req.Code, req.Session.vip)
+	group := 0
+	if r != nil {
+		group = r.group
+	}
+	req.Session.loop.requests[group].Add(1)
 	if r := c.refusing.Load(); r != nil {
 		req.ReplyCode(r.code, r.remark)
 		return
 	}
-	r := c.lookup(req.Code, req.Session.vip)
 	switch {
 	case r == nil:
 		req.ReplyCode(remoting.RequestCodeNotSupported, " request type "+strconv.Itoa(int(req.Code))+" not supported")

@@ -15,7 +15,8 @@
 // loop's one Request and processed, on the loop or as an owned copy on a Lane; then each TurnProcessor that had a request
 // gets EndTurn; then all replies leave in one write. A reply from another goroutine is encoded where it is given; the
 // session joins its loop's list, and at most one post per loop is under way to write what all its sessions have gathered.
-// Turns write in between when more than a megabyte has been gathered.
+// Turns write in between when more than a megabyte has been gathered. Whoever answered with ReplyTold learns when that
+// was; the clock is read once a turn, at its end, which also says how long the loop was busy.
 //
 // The beginning of a frame whose end has not come is moved to a buffer of the session, so that gnet's own buffer is
 // always empty when a turn ends: a Peek then never copies, and what a peer can make us hold is what we count.

@@ -27,6 +27,7 @@ func (l *Loop) drained(deadline time.Time) bool {
 			s.flush(now)
 			unsent += s.conn.OutboundBuffered()
 		}
+		l.leave(now)
 		empty <- unsent == 0
 	})
 	if !ok {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
+
+	"loopmq/latency"
 )
 
 // Loop is one client event loop as processors see it.
@@ -28,6 +30,8 @@ type Loop struct {
 	parts    [][]byte              // scratch of flush
 	flushing []*Session            // scratch of flushJoined
 	loans    []loan                // likewise
+	notes    []any                 // of answers that the turn has written, see ReplyTold
+	leftAt   int64                 // when the last turn ended, by latency.Now
 
 	unsent  atomic.Int32 // len(watched), for the ticker
 	ticking atomic.Bool  // a tick is posted and has not run
@@ -40,10 +44,16 @@ type Loop struct {
 
 // counters are added to by one loop and read by anybody.
 type counters struct {
-	requests, responses, bytesIn, bytesOut                            atomic.Int64
+	requests                                                          [RequestGroupsMax]atomic.Int64
+	responses, bytesIn, bytesOut                                      atomic.Int64
+	turnsTotal, busy                                                  atomic.Int64 // busy: ns
 	opened, closed, protocolErrors                                    atomic.Int64
 	closedPartialBudget, closedPartialAge, closedOutbound, closedIdle atomic.Int64
 }
+
+// readGapMax is the longest pause between two turns that counts as busy: gnet reads a socket before its turn begins here.
+// A loop that has nothing to do sleeps for longer.
+const readGapMax = 20 * time.Microsecond
 
 var loopLocals atomic.Int32
 
@@ -79,6 +89,29 @@ func (l *Loop) flushJoined() {
 		l.flushing[i] = nil
 		s.flush(now)
 	}
+	l.leave(now)
+}
+
+// leave ends a turn that began at began: what it took counts as busy, and whose answers it wrote are told.
+func (l *Loop) leave(began time.Time) {
+	from, now := latency.Of(began), latency.Now()
+	if from-l.leftAt < int64(readGapMax) {
+		from = l.leftAt
+	}
+	l.leftAt = now
+	l.turnsTotal.Add(1)
+	l.busy.Add(now - from)
+	l.tell(now)
+}
+
+// tell hands out the notes of the answers that are written.
+func (l *Loop) tell(now int64) {
+	if len(l.notes) == 0 {
+		return
+	}
+	guard(l.core.logger, "notes of answers", func() { l.core.onTold(l, l.notes, now) })
+	clear(l.notes)
+	l.notes = l.notes[:0]
 }
 
 // endTurn lets the processors that gathered work do it.

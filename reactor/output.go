@@ -49,14 +49,15 @@ func releaseLoans(logger *slog.Logger, loans []loan) {
 // reply encodes resp into the session's output and makes sure that somebody writes it. l, when not nil, is the body; it
 // is released when nobody will send it, but not when it is optional and there is no room for it: then taken is false.
 func (s *Session) reply(resp *remoting.Command, l *loan) (taken bool) {
-	taken, lent := s.replyOrNot(resp, l)
+	taken, lent := s.replyOrNot(resp, l, nil)
 	if l != nil && taken && !lent {
 		guard(s.core.logger, "release of a loan", l.release)
 	}
 	return taken
 }
 
-func (s *Session) replyOrNot(resp *remoting.Command, l *loan) (taken, lent bool) {
+// replyOrNot keeps what comes with an answer that is gathered: lent says whether it did.
+func (s *Session) replyOrNot(resp *remoting.Command, l *loan, note any) (taken, lent bool) {
 	s.mu.Lock()
 	if s.ended {
 		s.mu.Unlock()
@@ -75,6 +76,10 @@ func (s *Session) replyOrNot(resp *remoting.Command, l *loan) (taken, lent bool)
 	} else if l != nil {
 		l.at = len(s.out.b)
 		s.loans = append(s.loans, *l)
+		lent = true
+	}
+	if note != nil {
+		s.notes = append(s.notes, note)
 		lent = true
 	}
 	s.replies++
@@ -139,6 +144,9 @@ func (s *Session) flush(now time.Time) {
 	out, replies, bodies := s.out, s.replies, s.bodies
 	loans := append(l.loans[:0], s.loans...)
 	clear(s.loans)
+	l.notes = append(l.notes, s.notes...)
+	clear(s.notes)
+	s.notes = s.notes[:0]
 	s.out, s.loans, s.replies, s.bodies = nil, s.loans[:0], 0, 0
 	s.flushing = false
 	s.crowded.Store(false)

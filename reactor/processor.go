@@ -63,6 +63,18 @@ func (t ReplyTo) Reply(resp *remoting.Command) {
 	}
 }
 
+// ReplyTold is Reply for who wants to know when the answer is written: the server's OnTold gets note, on the loop, with
+// those of the other answers that were written with it. It is false, and note stays the caller's, when nobody will write
+// the answer: the session has ended, or the request was one-way.
+func (t ReplyTo) ReplyTold(resp *remoting.Command, note any) (kept bool) {
+	if t.Oneway {
+		return false
+	}
+	t.address(resp)
+	_, kept = t.Session.replyOrNot(resp, nil, note)
+	return kept
+}
+
 // ReplyCode answers with a code and a remark.
 func (t ReplyTo) ReplyCode(code int32, remark string) {
 	t.Reply(&remoting.Command{Code: code, Remark: []byte(remark)})

@@ -25,7 +25,17 @@ type RemotingServerConfig struct {
 
 	OnSessionOpen  func(*Session)         // on the loop
 	OnSessionClose func(*Session, string) // on the loop, with the reason
+
+	// GroupOf says under which number, below RequestGroupsMax, requests of a code are counted; what has no processor of
+	// its own counts under 0. It is asked when a processor is registered.
+	GroupOf func(code int32) int
+	// OnTold gets the notes of ReplyTold, on the loop: at is when their answers were written, by latency.Now, 0 when the
+	// connection ended before. The slice is only lent.
+	OnTold func(loop *Loop, notes []any, at int64)
 }
+
+// RequestGroupsMax is how many groups of requests are counted.
+const RequestGroupsMax = 8
 
 const (
 	idleTimeoutDefault           = 120 * time.Second
@@ -75,6 +85,7 @@ func NewRemotingServer(cfg RemotingServerConfig) *RemotingServer {
 		pendingMax:            pendingPerSessionMax,
 	}, cfg.Logger)}
 	s.core.onOpen, s.core.onClose = cfg.OnSessionOpen, cfg.OnSessionClose
+	s.core.groupOf, s.core.onTold = cfg.GroupOf, cfg.OnTold
 	s.server = NewServer(ServerConfig{
 		Addrs: cfg.Addrs, NumLoops: cfg.NumLoops, ReadBufferCap: cfg.ReadBufferCap, ConnectionsMax: cfg.ConnectionsMax,
 		Logger: cfg.Logger, OnTick: s.core.onTick,
@@ -132,8 +143,16 @@ type ServerStats struct {
 	Connections, ConnectionsMax                                       int
 	Accepted, Closed, Refused, ProtocolErrors                         int64
 	RequestsTotal, ResponsesTotal, BytesIn, BytesOut                  int64
+	Requests                                                          [RequestGroupsMax]int64 // by GroupOf
+	Loops                                                             []LoopStats
 	PartialFrameBytes, OutboundBytes                                  int64
 	ClosedPartialBudget, ClosedPartialAge, ClosedOutbound, ClosedIdle int64
+}
+
+// LoopStats are the counters of one event loop.
+type LoopStats struct {
+	Turns int64
+	Busy  time.Duration // in turns, and between turns that follow each other at once
 }
 
 // Stats sums up the loops' counters.
@@ -146,7 +165,12 @@ func (s *RemotingServer) Stats() ServerStats {
 	for _, l := range s.core.allLoops() {
 		st.Closed += l.closed.Load()
 		st.ProtocolErrors += l.protocolErrors.Load()
-		st.RequestsTotal += l.requests.Load()
+		for i := range l.requests {
+			n := l.requests[i].Load()
+			st.Requests[i] += n
+			st.RequestsTotal += n
+		}
+		st.Loops = append(st.Loops, LoopStats{l.turnsTotal.Load(), time.Duration(l.busy.Load())})
 		st.ResponsesTotal += l.responses.Load()
 		st.BytesIn += l.bytesIn.Load()
 		st.BytesOut += l.bytesOut.Load()

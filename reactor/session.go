@@ -41,6 +41,7 @@ type Session struct {
 	mu          sync.Mutex // guards the rest of the fields, and is held for no longer than an encode
 	out         *buffer    // replies that are encoded and not written; nil when there are none
 	loans       []loan     // bodies that go between the bytes of out
+	notes       []any      // of answers in out
 	replies     int
 	bodies      int  // bytes of bodies in out and loans
 	flushing    bool // somebody is about to write: the turn, or the loop's list
@@ -74,7 +75,9 @@ func (s *Session) Takes(bodyLen int) bool { return s.Writable() && s.hasRoom(bod
 func (s *Session) Close(reason string) {
 	if s.beginClose(reason) {
 		s.conn.Post(func() {
-			s.flush(time.Now())
+			now := time.Now()
+			s.flush(now)
+			s.loop.leave(now)
 			s.conn.Close()
 		})
 	}
@@ -120,6 +123,7 @@ func (s *Session) onTraffic() {
 	s.loop.endTurn()
 	s.flush(now)
 	s.loop.request.Session = nil
+	s.loop.leave(now)
 }
 
 // gather makes the replies of this turn wait for its end.
@@ -165,8 +169,7 @@ func (s *Session) readFrames(now time.Time) error {
 
 // handle decodes one whole frame and serves it.
 func (s *Session) handle(frame []byte, now time.Time) error {
-	l := s.loop
-	req := &l.request
+	req := &s.loop.request
 	if err := remoting.Decode(frame, &req.Command); err != nil {
 		return err
 	}
@@ -175,7 +178,6 @@ func (s *Session) handle(frame []byte, now time.Time) error {
 		s.complete(&req.Command)
 		return nil
 	}
-	l.requests.Add(1)
 	s.core.dispatch(req)
 	return nil
 }
@@ -233,13 +235,16 @@ func (s *Session) end(err error) (reason string) {
 	s.closed.Store(true)
 	s.mu.Lock()
 	s.ended = true
-	out, loans, pending := s.out, s.loans, s.pending
-	s.out, s.loans, s.pending = nil, nil, nil
+	out, loans, notes, pending := s.out, s.loans, s.notes, s.pending
+	s.out, s.loans, s.notes, s.pending = nil, nil, nil, nil
 	reason = s.closeReason
 	s.mu.Unlock()
 
 	releaseLoans(s.core.logger, loans)
 	putOut(out)
+	if len(notes) > 0 {
+		guard(s.core.logger, "notes of answers", func() { s.core.onTold(s.loop, notes, 0) })
+	}
 	s.partial.release()
 	s.partial = nil
 	s.core.partials.giveBack(s)
