@@ -64,10 +64,10 @@ interop: ## against the real RocketMQ 4.9.7 and 5.3.3 and the Go client; needs a
 record = --json bench/results/$(1)-$(shell date -u +%F).json --markdown bench/results/$(1)-$(shell date -u +%F).md --html bin/$(1).html
 
 bench: build ## five minutes of measurements, recorded in bench/results; needs 15 GB below BENCH_DIR (bin/bench)
-	bin/loopmq bench compare --servers loopmq --set alone --rounds 2 --duration 7s --dir $(BENCH_DIR) $(call record,alone)
+	bin/loopmq bench compare --servers loopmq --set alone --rounds 2 --warmup 1s --duration 6s --dir $(BENCH_DIR) $(call record,alone)
 
 bench-peer: build ## the same work for loopmq and the Java brokers 4.9.7 and 5.3.3, ROUNDS (3) turns each, an hour; needs a JDK and Maven
-	bin/loopmq bench compare --servers loopmq,java:4.9.7,java:5.3.3 --again --rounds $(ROUNDS) --dir $(BENCH_DIR) $(call record,peers)
+	bin/loopmq bench compare --servers loopmq,java:4.9.7,java:5.3.3 --again --rounds $(ROUNDS) --duration 6s --settle 15s --dir $(BENCH_DIR) $(call record,peers)
 
 bench-micro: ## micro-benchmarks
 	go test -run '^$$' -bench . -benchmem ./...

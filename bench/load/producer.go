@@ -36,6 +36,9 @@ type producers struct {
 	pacing   sync.WaitGroup
 	endsAt   atomic.Int64 // a time of Clock: what is due by a rate after it is not sent; 0: not known yet
 	stopping atomic.Bool  // nothing more is sent
+
+	slow     func(due, at time.Duration) // nil: nobody asks
+	slowFrom time.Duration
 }
 
 func newProducers(cfg *Config, masters []*master, run uint32) (*producers, error) {
@@ -394,7 +397,11 @@ func (p *producer) acknowledgedLocked(s *slot, answer *remoting.Command) bool {
 		}
 		p.ledger.acknowledged(s.number, int(queueID), offset)
 	}
-	p.counted.latencies = append(p.counted.latencies, p.conn.ReadAt()-s.due)
+	at := p.conn.ReadAt()
+	if p.ps.slow != nil && at-s.due > p.ps.slowFrom {
+		p.ps.slow(s.due, at)
+	}
+	p.counted.latencies = append(p.counted.latencies, at-s.due)
 	p.counted.messages += int64(p.ps.cfg.perRequest())
 	p.counted.bytes += int64(s.bytes)
 	return true

@@ -27,6 +27,10 @@ type Hooks struct {
 	Meter    Meter
 	Begin    func() // the window begins
 	End      func() // and has ended
+	// Slow is told of each acknowledged request that took longer than SlowFrom, in the warm-up too: when it was due and when
+	// its answer was read, by wire.Clock. Readers of several connections call it at once.
+	Slow     func(due, at time.Duration)
+	SlowFrom time.Duration
 }
 
 // Progress is how a run goes, once a second.
@@ -129,7 +133,11 @@ func (r *runner) producers(ctx context.Context) (*producers, error) {
 	if err := r.ends(ctx, func(q *queue, offset int64) { q.begin = offset }); err != nil {
 		return nil, err
 	}
-	return newProducers(&r.cfg, r.masters, r.id)
+	ps, err := newProducers(&r.cfg, r.masters, r.id)
+	if err == nil && r.hooks.Slow != nil {
+		ps.slow, ps.slowFrom = r.hooks.Slow, r.hooks.SlowFrom
+	}
+	return ps, err
 }
 
 // ends asks for the end of each queue, if anything of this run is going to be read.

@@ -97,8 +97,8 @@ func (p *Process) run(cmd *exec.Cmd) error {
 		err = cmd.Wait()
 		p.mu.Lock()
 		p.process, p.err = nil, err
+		close(p.ended) // under the lock: the next start makes another one
 		p.mu.Unlock()
-		close(p.ended)
 	}()
 	return <-started
 }
@@ -150,11 +150,15 @@ func (p *Process) Pause() { p.signal(syscall.SIGSTOP) }
 
 func (p *Process) Resume() { p.signal(syscall.SIGCONT) }
 
-// signal sends a signal; runs is false when there is nobody to take it.
+// signal sends a signal; runs is false when it has ended. One that ends by itself just now runs until ended is closed.
 func (p *Process) signal(s syscall.Signal) (ended <-chan struct{}, runs bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.ended, p.process != nil && p.process.Signal(s) == nil
+	if p.process == nil {
+		return p.ended, false
+	}
+	_ = p.process.Signal(s)
+	return p.ended, true
 }
 
 func (p *Process) outputPath() string { return filepath.Join(p.dir, "output.log") }

@@ -110,8 +110,34 @@ func (s *Site) startNameServer(ctx context.Context, binary string) error {
 	if err := p.Start(); err != nil {
 		return err
 	}
-	_, err = attempt(ctx, p, func(ctx context.Context) error {
-		c, err := wire.Dial(ctx, s.NameServer, wire.Options{})
+	return awaitListening(ctx, p, s.NameServer)
+}
+
+// StartNull starts a server that only answers, of loopmq's binary; its address is returned.
+func (s *Site) StartNull(ctx context.Context, binary string) (addr string, err error) {
+	binary, err = filepath.Abs(binary)
+	if err != nil {
+		return "", err
+	}
+	dir, err := s.Dir("null")
+	if err != nil {
+		return "", err
+	}
+	port, err := freePort()
+	if err != nil {
+		return "", err
+	}
+	p := NewProcess("null server", dir, binary, "bench", "null", hostPort(port))
+	s.Add(p)
+	if err := p.Start(); err != nil {
+		return "", err
+	}
+	return hostPort(port), awaitListening(ctx, p, hostPort(port))
+}
+
+func awaitListening(ctx context.Context, p *Process, addr string) error {
+	_, err := attempt(ctx, p, func(ctx context.Context) error {
+		c, err := wire.Dial(ctx, addr, wire.Options{})
 		if err == nil {
 			c.Close()
 		}
@@ -132,6 +158,7 @@ type Broker struct {
 	*Process
 	Flavour Flavour
 	Addr    string
+	HAAddr  string // where slaves connect
 	Store   string // its directory
 	group   string // brokerName
 	master  *Broker
@@ -162,16 +189,17 @@ func (s *Site) StartPair(ctx context.Context, flavour Flavour, master, slave Bro
 	return m, sl, Serve(ctx, m, sl)
 }
 
-// Serve starts a master and its slave, if there is one, and waits until they serve: a SYNC_MASTER until its slave has
-// answered.
-func Serve(ctx context.Context, master, slave *Broker) error {
+// Serve starts a master and its slaves, and waits until they serve: a SYNC_MASTER until a slave has answered.
+func Serve(ctx context.Context, master *Broker, slaves ...*Broker) error {
 	if err := master.Start(); err != nil {
 		return err
 	}
-	if slave != nil {
+	if len(slaves) > 0 {
 		if err := master.awaitAnswer(ctx); err != nil {
 			return err
 		}
+	}
+	for _, slave := range slaves {
 		if err := slave.Start(); err != nil {
 			return err
 		}
@@ -193,7 +221,7 @@ func (s *Site) NewBroker(flavour Flavour, o BrokerOptions) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Broker{Flavour: flavour, Addr: hostPort(port), Store: filepath.Join(dir, "store"), group: o.Name, master: o.Master}
+	b := &Broker{Flavour: flavour, Addr: hostPort(port), HAAddr: hostPort(port + 1), Store: filepath.Join(dir, "store"), group: o.Name, master: o.Master}
 	properties := map[string]string{
 		"brokerClusterName": "DefaultCluster", "brokerId": "0", "brokerRole": "ASYNC_MASTER", "flushDiskType": "ASYNC_FLUSH",
 		"namesrvAddr": s.NameServer, "brokerIP1": loopback, "brokerIP2": loopback, "bindAddress": loopback,
@@ -271,7 +299,10 @@ func Accepts(ctx context.Context, addr string) error {
 	// A body, since RocketMQ 5.x fails on a message without one (AbstractSendMessageProcessor#buildMsgContext).
 	message := wire.Message{Born: time.Now().UnixMilli(), Head: []byte("probe")}
 	template := wire.NewSendTemplate(wire.SendOptions{Group: "bench", Topic: probeTopic})
-	if err := c.Send(call, &wire.SendRequest{Template: template, Message: message}, wire.Clock()); err != nil {
+	c.Lock()
+	err = c.Send(call, &wire.SendRequest{Template: template, Message: message}, wire.Clock())
+	c.Unlock()
+	if err != nil {
 		return err
 	}
 	c.Flush()

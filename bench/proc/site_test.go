@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -108,6 +109,31 @@ func TestSiteLeavesNothing(t *testing.T) {
 	if left, _ := os.ReadDir(parent); len(left) != 0 {
 		t.Errorf("left in the directory: %v", left)
 	}
+}
+
+// The probe of a broker meets one that hangs up at any moment: the connection's reader ends while the probe is sent. A
+// probe that did not hold the connection's lock was found by the race detector, once in many starts.
+func TestProbeOfAPeerThatHangsUp(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.Close()
+		}
+	}()
+	for range 300 {
+		if err := Accepts(t.Context(), l.Addr().String()); err == nil {
+			t.Error("nobody answered, and that was taken for an answer")
+		}
+	}
+	must(t, l.Close())
+	<-ended
 }
 
 // A broker that ends instead of serving is reported with what it said; an interrupt ends the waiting.

@@ -109,7 +109,7 @@ func (w *watch) usage() (result.Usage, error) {
 		CPUSeconds:    (now.cpu - w.base.cpu).Seconds(),
 		UserSeconds:   float64(now.userTicks-w.base.userTicks) / ticksPerSecond,
 		SystemSeconds: float64(now.systemTicks-w.base.systemTicks) / ticksPerSecond,
-		RSS:           now.rss, RSSAnon: now.rssAnon, RSSAnonMax: w.rssAnonMax, Threads: now.threads,
+		RSS:           now.rss, RSSAnon: now.rssAnon, RSSAnonStart: w.base.rssAnon, RSSAnonMax: w.rssAnonMax, Threads: now.threads,
 		BytesRead: now.bytesRead - w.base.bytesRead, BytesWritten: now.bytesWritten - w.base.bytesWritten,
 		MajorFaults: now.majorFaults - w.base.majorFaults, MinorFaults: now.minorFaults - w.base.minorFaults,
 	}

@@ -62,6 +62,7 @@ func values(byRound map[int]float64) []float64 {
 // Comparison is one piece of work, done by several subjects. The first of them is the reference.
 type Comparison struct {
 	Row      string
+	Base     *Comparison // whose cost this one's is a multiple of; nil: none
 	Subjects []*Subject
 }
 
@@ -91,7 +92,32 @@ func Compare(results []*Result) []*Comparison {
 		}
 		c.Subjects[k].Runs = append(c.Subjects[k].Runs, r)
 	}
+	for _, c := range comparisons {
+		base := c.Subjects[0].Runs[0].Base
+		if i := slices.IndexFunc(comparisons, func(other *Comparison) bool { return other.Row == base }); i >= 0 {
+			c.Base = comparisons[i]
+		}
+	}
 	return comparisons
+}
+
+// CostFigure is what rows are compared by with their base.
+const CostFigure = "CPU s/M"
+
+// Cost is how a subject's cost of a message in this row stands to its own in the base's.
+func (c *Comparison) Cost(subject string) (Ratio, bool) {
+	if c.Base == nil {
+		return Ratio{}, false
+	}
+	figure := Figures[slices.IndexFunc(Figures, func(f Figure) bool { return f.Name == CostFigure })]
+	of := func(c *Comparison) map[int]float64 {
+		i := slices.IndexFunc(c.Subjects, func(s *Subject) bool { return s.Name == subject })
+		if i < 0 {
+			return nil
+		}
+		return c.Subjects[i].Figure(figure)
+	}
+	return RatioOf(of(c.Base), of(c))
 }
 
 // Figure is the values of a figure by round.

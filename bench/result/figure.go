@@ -31,6 +31,18 @@ var Figures = []Figure{
 	{Name: "log MB/s", Of: func(r *Result) (float64, bool) {
 		return float64(r.LogBytes) / 1e6 / r.TookSeconds, r.Settings.Workload == "catchup" && r.TookSeconds > 0
 	}, format: formatFine},
+	{Name: "pump MB/s", Of: func(r *Result) (float64, bool) {
+		return float64(r.LogBytes) / 1e6 / r.PumpSeconds, r.PumpSeconds > 0
+	}, format: formatFine, context: true},
+	{Name: "% of the pump", Of: func(r *Result) (float64, bool) {
+		return 100 * r.PumpSeconds / r.TookSeconds, r.PumpSeconds > 0 && r.TookSeconds > 0
+	}, format: formatFine},
+	{Name: "null server's p99.9 ms", Of: func(r *Result) (float64, bool) { return histogramPercentile(r.Null, 99.9) }, format: formatFine, context: true},
+	{Name: "stalls, server's", Of: func(r *Result) (float64, bool) { return r.stalls(CauseServer), r.Null != nil }, format: formatCount, context: true},
+	{Name: "stalls, host's", Of: func(r *Result) (float64, bool) { return r.stalls(CauseHost), r.Null != nil }, format: formatCount, context: true},
+	{Name: "read beside", Of: func(r *Result) (float64, bool) { return float64(r.Beside), r.Settings.Backlog > 0 }, format: formatCount, context: true},
+	{Name: "anon MB before", Of: func(r *Result) (float64, bool) { return stalledFigure(r, server(r).RSSAnonStart) }, format: formatFine},
+	{Name: "anon MB at most", Of: func(r *Result) (float64, bool) { return stalledFigure(r, server(r).RSSAnonMax) }, format: formatFine},
 	{Name: "anon MB", Of: func(r *Result) (float64, bool) { return idleFigure(r, float64(server(r).RSSAnon)/1e6) }, format: formatFine},
 	{Name: "threads", Of: func(r *Result) (float64, bool) { return idleFigure(r, float64(server(r).Threads)) }, format: formatCount},
 	{Name: "idle CPU %", Of: func(r *Result) (float64, bool) { return idleFigure(r, 100*server(r).CPUSeconds/r.Seconds) }, format: formatFine},
@@ -67,11 +79,28 @@ func perMillionCPU(r *Result, i int) (float64, bool) {
 	return r.Servers[i].PerMillion.CPUSeconds, true
 }
 
-func percentile(r *Result, p float64) (float64, bool) {
-	if r.Latency == nil || r.Latency.Count() == 0 {
+func percentile(r *Result, p float64) (float64, bool) { return histogramPercentile(r.Latency, p) }
+
+func histogramPercentile(h *Histogram, p float64) (float64, bool) {
+	if h == nil || h.Count() == 0 {
 		return 0, false
 	}
-	return Micros(r.Latency.Percentile(p)) / 1e3, true
+	return Micros(h.Percentile(p)) / 1e3, true
+}
+
+func (r *Result) stalls(cause string) float64 {
+	n := 0
+	for _, s := range r.Stalls {
+		if s.Cause == cause {
+			n++
+		}
+	}
+	return float64(n)
+}
+
+// stalledFigure is a figure of memory that is asked of a master whose slave does not read.
+func stalledFigure(r *Result, bytes int64) (float64, bool) {
+	return float64(bytes) / 1e6, r.Settings.Workload == "stalled" && len(r.Servers) > 0
 }
 
 // idleFigure is a figure that means something only of a server without load.

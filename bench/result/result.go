@@ -20,6 +20,7 @@ type Result struct {
 	Row      string    `json:"row,omitempty"`     // in a comparison: the work
 	Subject  string    `json:"subject,omitempty"` // in a comparison: who did it
 	Round    int       `json:"round,omitempty"`   // in a comparison: from 1; the subjects of a round ran one after the other
+	Base     string    `json:"base,omitempty"`    // in a comparison: the row whose cost this one's is a multiple of
 	Settings Settings  `json:"settings"`
 	Started  time.Time `json:"started"`
 	Seconds  float64   `json:"seconds"`
@@ -31,11 +32,15 @@ type Result struct {
 	Latency       *Histogram       `json:"latency,omitempty"` // of a request, or from end to end
 	Samples       []Sample         `json:"samples,omitempty"`
 	Accounted     *Account         `json:"accounted,omitempty"`
-	TookSeconds   float64          `json:"took_s,omitempty"`    // one duration that was asked for: recovery, start, catch-up
-	LogBytes      int64            `json:"log_bytes,omitempty"` // of the commit log that recovery or catch-up met
-	GeneratorCost *Usage           `json:"generator,omitempty"` // this process, or the client in another one
-	Servers       []Usage          `json:"servers,omitempty"`   // one for each process: master, slave
-	Others        *Others          `json:"others,omitempty"`    // what else the machine did
+	TookSeconds   float64          `json:"took_s,omitempty"`       // one duration that was asked for: recovery, start, catch-up
+	LogBytes      int64            `json:"log_bytes,omitempty"`    // of the commit log that recovery or catch-up met
+	PumpSeconds   float64          `json:"pump_s,omitempty"`       // that a bare copy of the same log to another file took, just before
+	Null          *Histogram       `json:"null_latency,omitempty"` // of a server that only answers, at the same rate at the same time
+	Stalls        []Stall          `json:"stalls,omitempty"`
+	Beside        int64            `json:"beside_messages,omitempty"` // that a consumer read meanwhile, warm-up included
+	GeneratorCost *Usage           `json:"generator,omitempty"`       // this process, or the client in another one
+	Servers       []Usage          `json:"servers,omitempty"`         // one for each process: master, slave
+	Others        *Others          `json:"others,omitempty"`          // what else the machine did
 
 	Tool   Build `json:"tool"`
 	Server Build `json:"server"`
@@ -64,6 +69,21 @@ func NewSample(at, seconds float64, messages, errors int64, h *Histogram) Sample
 	return s
 }
 
+// Stall is a time in which answers were late.
+type Stall struct {
+	At       float64 `json:"at_s"` // when the first late request was due, in seconds since the window began
+	Millis   float64 `json:"ms"`   // the longest latency
+	Messages int64   `json:"messages"`
+	Cause    string  `json:"cause"`          // host or server
+	Seen     string  `json:"seen,omitempty"` // who else stood still at that time
+}
+
+// Causes of a stall.
+const (
+	CauseHost   = "host"   // something stood still that has nothing to do with the server
+	CauseServer = "server" // nothing else did
+)
+
 // Account is what became of the messages that were acknowledged.
 type Account struct {
 	Acknowledged int64 `json:"acknowledged"`
@@ -86,7 +106,8 @@ type Usage struct {
 	SystemSeconds float64 `json:"system_s"`
 	RSS           int64   `json:"rss_bytes"`
 	RSSAnon       int64   `json:"rss_anon_bytes"`
-	RSSAnonMax    int64   `json:"rss_anon_max_bytes"` // of the samples
+	RSSAnonStart  int64   `json:"rss_anon_start_bytes"` // when the window began
+	RSSAnonMax    int64   `json:"rss_anon_max_bytes"`   // of the samples
 	Threads       int     `json:"threads"`
 	Voluntary     int64   `json:"voluntary_switches"`   // context switches: it waited
 	Involuntary   int64   `json:"involuntary_switches"` // it was made to wait

@@ -10,7 +10,7 @@ import (
 
 // Settings are what a run was asked to do. A run's file holds them as JSON; flags set the same fields.
 type Settings struct {
-	Workload string `json:"workload"` // produce, consume, drain, latency, replication, recovery, start, idle
+	Workload string `json:"workload"` // produce, consume, drain, latency; of servers started for the run: those of package suite
 	Mode     string `json:"mode"`     // of producers: sync, pipelined, batch, oneway
 
 	Broker  string   `json:"broker,omitempty"`  // host:port
@@ -34,11 +34,13 @@ type Settings struct {
 	Duration Duration `json:"duration,omitempty"`
 	Count    int64    `json:"count,omitempty"` // stop after so many messages
 	Timeout  Duration `json:"timeout,omitempty"`
-	Hold     Duration `json:"hold,omitempty"`   // how long the broker may hold a pull that finds nothing
-	Verify   bool     `json:"verify,omitempty"` // read back and account for every acknowledged message
-	Client   string   `json:"client,omitempty"` // generator when it is not this tool: java:4.9.7
-	Flush    string   `json:"flush,omitempty"`  // of a server started for the run: ASYNC_FLUSH, SYNC_FLUSH
-	Role     string   `json:"role,omitempty"`   // of a server started for the run: ASYNC_MASTER, SYNC_MASTER
+	Hold     Duration `json:"hold,omitempty"`    // how long the broker may hold a pull that finds nothing
+	Verify   bool     `json:"verify,omitempty"`  // read back and account for every acknowledged message
+	Client   string   `json:"client,omitempty"`  // generator when it is not this tool: java:4.9.7
+	Flush    string   `json:"flush,omitempty"`   // of a server started for the run: ASYNC_FLUSH, SYNC_FLUSH
+	Role     string   `json:"role,omitempty"`    // of a server started for the run: ASYNC_MASTER, SYNC_MASTER
+	Slaves   int      `json:"slaves,omitempty"`  // of a server started for the run
+	Backlog  int64    `json:"backlog,omitempty"` // messages that a consumer beside the load reads from the first on
 }
 
 // Duration is written as people write it: 10s, 1m30s.

@@ -60,6 +60,9 @@ func grids(results []*Result) []grid {
 	for some := range slices.Chunk(single, columnsAtOnce) {
 		all = append(all, runGrid(some))
 	}
+	if g := stallGrid(results); g != nil {
+		all = append(all, g)
+	}
 	return all
 }
 
@@ -110,6 +113,17 @@ func comparisonRows(c *Comparison) grid {
 			work = ""
 		}
 	}
+	if c.Base != nil {
+		row := []string{work, CostFigure + ", of " + c.Base.Row}
+		for i, s := range c.Subjects {
+			row = append(row, c.costText(s.Name))
+			if i > 0 {
+				row = append(row, "")
+			}
+		}
+		rows = append(rows, row)
+		work = ""
+	}
 	var failed int64
 	for _, s := range c.Subjects {
 		for _, r := range s.Runs {
@@ -131,6 +145,36 @@ func comparisonRows(c *Comparison) grid {
 		rows = append(rows, row)
 	}
 	return rows
+}
+
+func (c *Comparison) costText(subject string) string {
+	ratio, ok := c.Cost(subject)
+	return ratio.text(ok)
+}
+
+// stallsShown bounds the lines of a table of stalls; the record has them all.
+const stallsShown = 40
+
+// stallGrid lists the stalls of all runs; nil when there were none.
+func stallGrid(results []*Result) grid {
+	g := grid{{"late answers of", "at s", "ms", "messages", "cause", "seen by"}}
+	more := 0
+	for _, r := range results {
+		for _, s := range r.Stalls {
+			if len(g) > stallsShown {
+				more++
+				continue
+			}
+			g = append(g, []string{runName(r), formatFine(s.At), formatFine(s.Millis), formatCount(float64(s.Messages)), s.Cause, s.Seen})
+		}
+	}
+	if more > 0 {
+		g = append(g, []string{fmt.Sprintf("and %d more", more), "", "", "", "", ""})
+	}
+	if len(g) == 1 {
+		return nil
+	}
+	return g
 }
 
 func (s Spread) text(format func(float64) string) string {

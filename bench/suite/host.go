@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -21,8 +22,7 @@ import (
 )
 
 const (
-	topic  = "bench"
-	queues = 8
+	topic = "bench"
 	// catchUpFile is the size of a file of the log that a slave copies. An empty slave is sent the master's last file: all
 	// is to be in one.
 	catchUpFile = 2000 << 20
@@ -35,10 +35,12 @@ type host struct {
 	subject Subject
 	site    *proc.Site // its own name server: clients of one subject must not find the topic at another, which is paused
 
-	master, slave *proc.Broker // slave is nil when the row has none
-	client        *peer.Client
-	filled        bool // the store has the row's backlog
-	failed        bool
+	master *proc.Broker
+	slaves []*proc.Broker
+	client *peer.Client
+	filled bool   // the store has the row's backlog
+	null   string // address of the row's null server; empty: none yet
+	failed bool
 }
 
 // prepare starts what the row needs, and warms what wants to be warm.
@@ -51,9 +53,8 @@ func (h *host) prepare(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	switch h.row.Settings.Workload {
-	case Start, Idle, Recovery, CatchUp:
-		return nil // they start their servers themselves
+	if h.row.startsItself() {
+		return nil
 	}
 	if !h.subject.isJVM() && h.row.Settings.Client == "" {
 		return nil
@@ -86,11 +87,23 @@ func (h *host) makeBrokers() (err error) {
 	if h.master, err = h.site.NewBroker(h.subject.Flavour, o); err != nil {
 		return err
 	}
-	if h.row.hasSlave() || h.row.Settings.Workload == CatchUp {
-		o := proc.BrokerOptions{Name: "slave", Properties: properties, Master: h.master}
-		h.slave, err = h.site.NewBroker(h.subject.Flavour, o)
+	for i := range h.row.slaves() {
+		o := proc.BrokerOptions{Name: slaveName(i), Properties: maps.Clone(properties), Master: h.master}
+		o.Properties["brokerId"] = strconv.Itoa(i + 1)
+		slave, err := h.site.NewBroker(h.subject.Flavour, o)
+		if err != nil {
+			return err
+		}
+		h.slaves = append(h.slaves, slave)
 	}
-	return err
+	return nil
+}
+
+func slaveName(i int) string {
+	if i == 0 {
+		return "slave"
+	}
+	return "slave " + strconv.Itoa(i+1)
 }
 
 // wake makes the servers ready: started with an empty store, or resumed.
@@ -98,13 +111,13 @@ func (h *host) wake(ctx context.Context) error {
 	if h.subject.Flavour == nil {
 		return h.createTopic(ctx)
 	}
-	slave := h.slave
+	slaves := h.slaves
 	if h.row.Settings.Workload == CatchUp {
-		slave = nil // it comes later
+		slaves = nil // it comes later
 	}
 	if h.master.PID() != 0 {
 		h.master.Resume()
-		if slave != nil {
+		for _, slave := range slaves {
 			slave.Resume()
 		}
 		if _, err := h.master.AwaitServing(ctx); err != nil {
@@ -112,7 +125,7 @@ func (h *host) wake(ctx context.Context) error {
 		}
 	} else {
 		h.filled = false
-		if err := proc.Serve(ctx, h.master, slave); err != nil {
+		if err := proc.Serve(ctx, h.master, slaves...); err != nil {
 			return err
 		}
 	}
@@ -135,9 +148,9 @@ func (h *host) rest() error {
 		return syncDir(h.plan.Dir)
 	}
 	var errs []error
-	for _, b := range []*proc.Broker{h.slave, h.master} {
+	for _, b := range append(slices.Clone(h.slaves), h.master) {
 		switch {
-		case b == nil:
+		case b == nil: // it could not be made
 		case h.subject.isJVM() && !h.failed:
 			b.Pause()
 		default:
@@ -177,8 +190,8 @@ func (h *host) targets() []proc.Target {
 		return targets
 	}
 	add("master", h.master.PID())
-	if h.slave != nil {
-		add("slave", h.slave.PID())
+	for i, slave := range h.slaves {
+		add(slaveName(i), slave.PID())
 	}
 	return targets
 }
@@ -192,14 +205,14 @@ func (h *host) createTopic(ctx context.Context) error {
 		c.Close()
 		<-c.Done()
 	}()
-	return wire.CreateTopic(ctx, c, topic, queues)
+	return wire.CreateTopic(ctx, c, topic, h.row.Settings.Queues)
 }
 
 // settle runs the row's load without measuring it.
 func (h *host) settle(ctx context.Context) error {
 	s := h.settings()
 	if s.Workload == load.Drain && s.Client != "" {
-		if err := h.fill(ctx, s.Count); err != nil {
+		if err := h.fill(ctx, topic, s.Count); err != nil {
 			return err
 		}
 	}
@@ -210,7 +223,7 @@ func (h *host) settle(ctx context.Context) error {
 // settings are the row's, for this host.
 func (h *host) settings() result.Settings {
 	s := h.row.Settings
-	s.Broker, s.NameSrv, s.Topics, s.Queues = h.addr(), "", []string{topic}, queues
+	s.Broker, s.NameSrv, s.Topics = h.addr(), "", []string{topic}
 	return s
 }
 
@@ -235,17 +248,20 @@ func (h *host) window(ctx context.Context, s result.Settings, warmup, duration t
 	return h.client.Window(ctx, h.targets(), warmup, duration)
 }
 
+// fillBatch is how many messages a request of a backlog has.
+const fillBatch = 32
+
 // fillTries bounds the attempts to write what a Java broker refuses when it is busy.
 const fillTries = 20
 
-// fill writes about count messages as fast as batches go.
-func (h *host) fill(ctx context.Context, count int64) error {
+// fill writes about count messages to a topic as fast as batches go.
+func (h *host) fill(ctx context.Context, topic string, count int64) error {
 	if h.filled {
 		return nil
 	}
-	s := batchRow("", 1024, 32).Settings
+	s := batchRow("", 1024, fillBatch).Settings
 	s.Body, s.Warmup, s.Duration = h.row.Settings.Body, 0, 0
-	s.Broker, s.Topics, s.Queues = h.addr(), []string{topic}, queues
+	s.Broker, s.Topics = h.addr(), []string{topic}
 	batch := int64(s.Batch)
 	left := count / batch * batch
 	for range fillTries {

@@ -122,7 +122,7 @@ func (h *host) measureLag(ctx context.Context, s result.Settings) (*result.Resul
 	defer stop()
 	failed := make(chan error, 1)
 	began := time.Now()
-	go func() { failed <- lag.Follow(following, h.master.Addr, h.slave.Addr, began) }()
+	go func() { failed <- lag.Follow(following, h.master.Addr, h.slaves[0].Addr, began) }()
 	r, err := h.window(ctx, s, h.plan.Warmup, h.plan.Duration)
 	stop()
 	if err = errors.Join(err, <-failed); err != nil {

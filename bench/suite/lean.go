@@ -12,14 +12,19 @@ import (
 
 // lean runs load of our own generator, in this process.
 func (h *host) lean(ctx context.Context, s result.Settings) (*result.Result, error) {
+	return h.leanHooked(ctx, s, load.Hooks{})
+}
+
+func (h *host) leanHooked(ctx context.Context, s result.Settings, hooks load.Hooks) (*result.Result, error) {
 	asked := s
-	if s.Workload == Replication {
-		s.Workload = load.Produce
+	if s.Workload != load.Drain {
+		s.Workload = load.Produce // and something of ours beside it
 	}
-	r, err := load.Run(ctx, load.Config{Settings: s}, load.Hooks{Meter: proc.NewMeter(h.targets(), 0)})
+	hooks.Meter = proc.NewMeter(h.targets(), 0)
+	r, err := load.Run(ctx, load.Config{Settings: s}, hooks)
 	if err != nil {
 		return nil, err
 	}
-	r.Settings.Workload = asked.Workload
+	r.Settings.Workload, r.Settings.Slaves, r.Settings.Backlog = asked.Workload, asked.Slaves, asked.Backlog
 	return r, ctx.Err()
 }

@@ -12,8 +12,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// binary is loopmq, built for the tests.
-var binary string
+// built is loopmq, built for the tests.
+var built string
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
@@ -24,8 +24,8 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	binary = filepath.Join(dir, "loopmq")
-	if out, err := exec.Command("go", "build", "-o", binary, "loopmq/cmd/loopmq").CombinedOutput(); err != nil {
+	built = filepath.Join(dir, "loopmq")
+	if out, err := exec.Command("go", "build", "-o", built, "loopmq/cmd/loopmq").CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
 		return 1
 	}

@@ -19,7 +19,15 @@ import (
 const drainLimit = 5 * time.Minute
 
 // measure is a subject's turn.
-func (h *host) measure(ctx context.Context) (*result.Result, error) {
+func (h *host) measure(ctx context.Context) ([]*result.Result, error) {
+	if h.row.Settings.Workload == LogSize {
+		return h.measureLogSize(ctx)
+	}
+	r, err := h.measureOne(ctx)
+	return []*result.Result{r}, err
+}
+
+func (h *host) measureOne(ctx context.Context) (*result.Result, error) {
 	switch h.row.Settings.Workload {
 	case Start:
 		return h.measureStart(ctx)
@@ -37,13 +45,17 @@ func (h *host) measure(ctx context.Context) (*result.Result, error) {
 	switch s.Workload {
 	case load.Drain:
 		if s.Client != "" { // our own generator fills by itself
-			if err := h.fill(ctx, s.Count); err != nil {
+			if err := h.fill(ctx, topic, s.Count); err != nil {
 				return nil, err
 			}
 		}
 		return h.window(ctx, s, 0, drainLimit)
 	case Replication:
 		return h.measureLag(ctx, s)
+	case OpenLoop:
+		return h.measureOpenLoop(ctx, s)
+	case Stalled:
+		return h.measureStalled(ctx, s)
 	}
 	return h.window(ctx, s, h.plan.Warmup, h.plan.Duration)
 }
@@ -70,7 +82,7 @@ func (h *host) measureIdle(ctx context.Context) (*result.Result, error) {
 	if err := h.master.Wipe(); err != nil {
 		return nil, err
 	}
-	if err := proc.Serve(ctx, h.master, nil); err != nil {
+	if err := proc.Serve(ctx, h.master); err != nil {
 		return nil, err
 	}
 	if err := sleep(ctx, idleSettle); err != nil {
@@ -89,6 +101,9 @@ func (h *host) measureIdle(ctx context.Context) (*result.Result, error) {
 	return r, meter.End(r)
 }
 
+// firstFile is the name of a log's first file.
+var firstFile = fmt.Sprintf("%020d", 0)
+
 // storedBytes is what a message of 1 KiB takes in the log, with its header and properties.
 const storedBytes = 1024 + 200
 
@@ -102,7 +117,7 @@ func (h *host) measureRecovery(ctx context.Context) (*result.Result, error) {
 	if err := h.wake(ctx); err != nil {
 		return nil, err
 	}
-	if err := h.fill(ctx, h.row.LogBytes/storedBytes); err != nil {
+	if err := h.fill(ctx, topic, h.row.LogBytes/storedBytes); err != nil {
 		return nil, err
 	}
 	s := h.settings()
@@ -140,33 +155,38 @@ func (h *host) measureCatchUp(ctx context.Context) (*result.Result, error) {
 		return nil, err
 	}
 	count := h.row.LogBytes / storedBytes
-	if err := h.fill(ctx, count); err != nil {
+	if err := h.fill(ctx, topic, count); err != nil {
 		return nil, err
 	}
-	if err := h.slave.Wipe(); err != nil {
-		return nil, err
-	}
-	if err := syncDir(h.plan.Dir); err != nil {
+	slave := h.slaves[0]
+	if err := slave.Wipe(); err != nil {
 		return nil, err
 	}
 	end, err := h.master.LogEnd(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := h.slave.Start(); err != nil {
+	pumped, err := pump(ctx, filepath.Join(h.master.Store, "commitlog", firstFile), filepath.Join(h.plan.Dir, "pump"), end)
+	if err != nil {
+		return nil, err
+	}
+	if err := syncDir(h.plan.Dir); err != nil {
+		return nil, err
+	}
+	if err := slave.Start(); err != nil {
 		return nil, err
 	}
 	meter := proc.NewMeter(h.targets(), 0)
 	if err := meter.Begin(); err != nil {
 		return nil, err
 	}
-	r := &result.Result{Settings: h.row.Settings, Started: time.Now(), Messages: count, LogBytes: end}
-	file := filepath.Join(h.slave.Store, "commitlog", fmt.Sprintf("%020d", 0))
-	first, err := awaitBytes(ctx, h.slave.Process, file, 0, 16)
+	r := &result.Result{Settings: h.row.Settings, Started: time.Now(), Messages: count, LogBytes: end, PumpSeconds: pumped.Seconds()}
+	file := filepath.Join(slave.Store, "commitlog", firstFile)
+	first, err := awaitBytes(ctx, slave.Process, file, 0, 16)
 	if err != nil {
 		return nil, err
 	}
-	last, err := awaitBytes(ctx, h.slave.Process, file, end-64, 64)
+	last, err := awaitBytes(ctx, slave.Process, file, end-64, 64)
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +195,7 @@ func (h *host) measureCatchUp(ctx context.Context) (*result.Result, error) {
 	if err := meter.End(r); err != nil {
 		return nil, err
 	}
-	h.slave.Kill()
+	slave.Kill()
 	return r, nil
 }
 

@@ -32,7 +32,7 @@ func (s Subject) can(row Row) bool {
 	if s.Flavour != nil {
 		return true
 	}
-	own := row.needsOwnServers() || row.hasSlave() || row.Settings.Flush != flushAsync || row.Settings.Client != ""
+	own := row.needsOwnServers() || row.slaves() > 0 || row.Settings.Flush != flushAsync || row.Settings.Client != ""
 	return !own
 }
 
@@ -45,7 +45,8 @@ type Plan struct {
 	Duration time.Duration // of each window
 	Settle   time.Duration // of unmeasured load before the first round, if something is to be compiled
 	Dir      string        // where stores are put
-	Binary   string        // loopmq, for the name server
+	Binary   string        // loopmq, for the name server and the null server
+	LogMax   int64         // bytes to which a log grows whose size is the row
 	Tool     result.Build
 	Client   *peer.Peer                 // the release whose client is used by rows that ask for it
 	Say      func(string)               // a line of progress
@@ -109,14 +110,27 @@ func (h *host) failure(err error) error {
 
 // turn is one run of a subject.
 func (h *host) turn(ctx context.Context, round int) error {
-	r, err := h.measure(ctx)
+	results, err := h.measure(ctx)
 	if err != nil {
 		return err
 	}
 	if err := h.rest(); err != nil {
 		return err
 	}
-	r.Label, r.Row, r.Subject, r.Round = h.row.Name, h.row.Name, h.subject.Name, round
+	for _, r := range results {
+		if err := h.done(r, round); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// done completes a result and hands it out.
+func (h *host) done(r *result.Result, round int) error {
+	if r.Row == "" {
+		r.Row, r.Base = h.row.Name, h.row.Base
+	}
+	r.Label, r.Subject, r.Round = r.Row, h.subject.Name, round
 	r.Settings.Flush, r.Settings.Role = h.row.Settings.Flush, h.row.Settings.Role
 	r.Tool, r.Host = h.plan.Tool, proc.HostOf(h.plan.Dir)
 	r.Server = result.Build{Name: h.subject.Name}
@@ -124,6 +138,10 @@ func (h *host) turn(ctx context.Context, round int) error {
 		r.Server = h.subject.Flavour.Build()
 	}
 	r.Derive()
-	h.plan.Say(fmt.Sprintf("  %-12s round %d: %s", h.subject.Name, round, r.Summary()))
+	name := ""
+	if r.Row != h.row.Name {
+		name = r.Row + ": "
+	}
+	h.plan.Say(fmt.Sprintf("  %-12s round %d: %s%s", h.subject.Name, round, name, r.Summary()))
 	return h.plan.Done(r)
 }

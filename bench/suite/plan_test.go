@@ -28,14 +28,17 @@ func (broken) Broker(string, string) (string, []string) {
 	return "/bin/sh", []string{"-c", "echo it is broken; exit 1"}
 }
 
+// testLogMax is a decade and a bit.
+const testLogMax = 14 << 20
+
 // testPlan runs rows against subjects; nothing is left.
 func testPlan(t *testing.T, rounds int, rows []Row, subjects ...Subject) ([]*result.Result, error) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "stores")
 	var results []*result.Result
 	p := &Plan{
-		Rows: rows, Subjects: subjects, Rounds: rounds, Warmup: 10 * time.Millisecond, Duration: 200 * time.Millisecond, Dir: dir, Binary: binary,
-		Say: func(text string) { t.Log(text) },
+		Rows: rows, Subjects: subjects, Rounds: rounds, Warmup: 10 * time.Millisecond, Duration: 200 * time.Millisecond, Dir: dir, Binary: built,
+		LogMax: testLogMax, Say: func(text string) { t.Log(text) },
 		Done: func(r *result.Result) error {
 			results = append(results, r)
 			return nil
@@ -59,9 +62,14 @@ func TestRows(t *testing.T) {
 		serverRow("catch-up", CatchUp, 3<<20),
 		RecoveryRow(3<<20, true),
 		ReplicationRow(Pipeline{Body: "128", Connections: 1, Window: 4, Rate: 2000}, true),
+		pipelinedRow("two slaves", 128, 2, 4, withSlaves(2)),
+		stalledRow(),
+		openLoopRow("open loop", 0),
+		openLoopRow("open loop beside a consumer", 2000),
+		pipelinedRow("queues", 128, 2, 4, atRate(2000), func(s *result.Settings) { s.Queues = 50 }),
 	}
 	rows[1].Settings.Role = roleSync
-	results, err := testPlan(t, 1, rows, Subject{Name: "a", Flavour: proc.Loopmq{Binary: binary}})
+	results, err := testPlan(t, 1, rows, Subject{Name: "a", Flavour: proc.Loopmq{Binary: built}})
 	if err != nil {
 		t.Error(err)
 	}
@@ -76,10 +84,31 @@ func TestRows(t *testing.T) {
 	}
 }
 
+// A growing log has a result for each decade, told as a multiple of the first.
+func TestLogSize(t *testing.T) {
+	row := Scaling()[len(Scaling())-1]
+	if row.Settings.Workload != LogSize {
+		t.Fatalf("the last row is %s", row.Name)
+	}
+	results, err := testPlan(t, 1, []Row{row}, Subject{Name: "a", Flavour: proc.Loopmq{Binary: built}})
+	if err != nil || len(results) != 2 {
+		t.Fatalf("%d results, %v; want 2", len(results), err)
+	}
+	for i, want := range []int64{10 << 20, testLogMax} {
+		r := results[i]
+		if r.Messages == 0 || r.LogBytes < want*2/3 || r.LogBytes > want*4/3 || len(r.Servers) != 1 {
+			t.Errorf("%s: %d messages, a log of %d bytes, servers %+v; want about %d bytes", r.Row, r.Messages, r.LogBytes, r.Servers, want)
+		}
+	}
+	if results[0].Base != "" || results[1].Base != results[0].Row || results[0].Row == results[1].Row {
+		t.Errorf("rows %q of %q, %q of %q", results[0].Row, results[0].Base, results[1].Row, results[1].Base)
+	}
+}
+
 // Subjects take turns, each round beginning with the next one; one that fails is named with what it said, and does not
 // stop the others.
 func TestTurns(t *testing.T) {
-	ours := proc.Loopmq{Binary: binary}
+	ours := proc.Loopmq{Binary: built}
 	rows := []Row{serverRow("start", Start, 0), syncRow("sync", 128, 4)}
 	results, err := testPlan(t, 2, rows, Subject{Name: "a", Flavour: ours}, Subject{Name: "broken", Flavour: broken{}}, Subject{Name: "b", Flavour: ours})
 	for _, row := range rows {
@@ -100,10 +129,10 @@ func TestTurns(t *testing.T) {
 
 // A client of one subject finds the topic at that one only: the others are paused or gone, and would hold it up.
 func TestSubjectsDoNotSeeEachOther(t *testing.T) {
-	p := &Plan{Dir: t.TempDir(), Binary: binary, Say: func(text string) { t.Log(text) }}
+	p := &Plan{Dir: t.TempDir(), Binary: built, Say: func(text string) { t.Log(text) }}
 	var hosts []*host
 	for _, name := range []string{"a", "b"} {
-		h := &host{plan: p, row: syncRow("sync", 128, 4), subject: Subject{Name: name, Flavour: proc.Loopmq{Binary: binary}}}
+		h := &host{plan: p, row: syncRow("sync", 128, 4), subject: Subject{Name: name, Flavour: proc.Loopmq{Binary: built}}}
 		hosts = append(hosts, h)
 		defer func() {
 			if err := h.close(); err != nil {
@@ -146,12 +175,25 @@ func checkResult(t *testing.T, row Row, r *result.Result) {
 			t.Errorf("%s: figures %+v", row.Name, r.Servers)
 		}
 	default:
-		want := 1
-		if row.hasSlave() || row.Settings.Workload == CatchUp {
-			want = 2
-		}
-		if r.Messages == 0 || r.Seconds <= 0 || len(r.Servers) != want || r.Servers[0].CPUSeconds <= 0 {
+		if r.Messages == 0 || r.Seconds <= 0 || len(r.Servers) != 1+row.slaves() || r.Servers[0].CPUSeconds <= 0 {
 			t.Errorf("%s: %d messages in %v s; servers %+v", row.Name, r.Messages, r.Seconds, r.Servers)
+		}
+	}
+	switch row.Settings.Workload {
+	case CatchUp:
+		if r.PumpSeconds <= 0 {
+			t.Errorf("%s: the pump took %v s", row.Name, r.PumpSeconds)
+		}
+	case OpenLoop:
+		if r.Null == nil || r.Null.Count() == 0 {
+			t.Errorf("%s: no latency of the null server", row.Name)
+		}
+		if (r.Beside > 0) != (row.Settings.Backlog > 0) {
+			t.Errorf("%s: a consumer beside it read %d messages of a backlog of %d", row.Name, r.Beside, row.Settings.Backlog)
+		}
+	case Stalled:
+		if r.Servers[0].RSSAnonStart == 0 || r.Servers[0].RSSAnonMax == 0 {
+			t.Errorf("%s: memory %+v", row.Name, r.Servers[0])
 		}
 	}
 	if row.Settings.Workload == load.Drain && r.Messages != row.Settings.Count {
@@ -167,8 +209,8 @@ func TestPlanInterrupted(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "stores")
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &Plan{
-		Rows: []Row{syncRow("sync", 128, 4), syncRow("never", 128, 4)}, Rounds: 3, Duration: time.Hour, Dir: dir, Binary: binary,
-		Subjects: []Subject{{Name: "a", Flavour: proc.Loopmq{Binary: binary}}},
+		Rows: []Row{syncRow("sync", 128, 4), syncRow("never", 128, 4)}, Rounds: 3, Duration: time.Hour, Dir: dir, Binary: built,
+		Subjects: []Subject{{Name: "a", Flavour: proc.Loopmq{Binary: built}}},
 		Say:      func(text string) { t.Log(text) },
 		Done:     func(*result.Result) error { return errors.New("a result of a run that did not end") },
 	}

@@ -19,6 +19,9 @@ const (
 	Recovery    = "recovery"    // from exec to the first accepted message, after kill -9 under load
 	CatchUp     = "catchup"     // an empty slave copies the master's log
 	Replication = "replication" // a slave's lag while its master is loaded
+	OpenLoop    = "openloop"    // a fixed rate, with a null server at the same rate beside it
+	Stalled     = "stalled"     // a master's memory, under load with a slave that does not read
+	LogSize     = "logsize"     // cost by size of the log, while it grows
 )
 
 // ClientJava, as a row's client, is the stock Java client of the plan's release.
@@ -35,7 +38,8 @@ const (
 type Row struct {
 	Name     string
 	Settings result.Settings
-	LogBytes int64 // that recovery and catch-up begin with
+	LogBytes int64  // that recovery and catch-up begin with
+	Base     string // the row whose cost of a message this one's is told as a multiple of
 }
 
 // settings are those of producers, changed by what a row is about.
@@ -96,51 +100,140 @@ func atRate(rate float64) func(*result.Settings) {
 	return func(s *result.Settings) { s.Rate = rate }
 }
 
+// against tells a row's cost as a multiple of another one's.
+func (r Row) against(base Row) Row {
+	r.Base = base.Name
+	return r
+}
+
+func openLoopRow(name string, backlog int64) Row {
+	return pipelinedRow(name, 1024, 4, 64, atRate(5000), func(s *result.Settings) { s.Workload, s.Backlog = OpenLoop, backlog })
+}
+
+// coldBacklog is how many messages the consumer beside an open loop reads.
+const coldBacklog = 1_000_000
+
+func openLoopRows() []Row {
+	return []Row{
+		openLoopRow("1 KiB, 5,000 a second, open loop", 0),
+		openLoopRow("the same beside a consumer that reads a cold backlog", coldBacklog),
+	}
+}
+
+// steadyRate is that of rows whose cost of a message is compared: at a fixed rate, what is gathered for one call of the
+// kernel changes little.
+const steadyRate = 20_000
+
+func withSlaves(n int) func(*result.Settings) {
+	return func(s *result.Settings) { s.Slaves = n }
+}
+
+func slaveRows() []Row {
+	rows := []Row{pipelinedRow("1 KiB, 20,000 a second, no slave", 1024, 4, 64, atRate(steadyRate))}
+	for i, name := range []string{"the same with a slave", "the same with two slaves"} {
+		rows = append(rows, pipelinedRow(name, 1024, 4, 64, atRate(steadyRate), withSlaves(i+1)).against(rows[0]))
+	}
+	return rows
+}
+
+func stalledRow() Row {
+	return pipelinedRow("1 KiB, with a slave that does not read", 1024, 4, 64, func(s *result.Settings) { s.Workload = Stalled })
+}
+
 func lasting(d time.Duration) func(*result.Settings) {
 	return func(s *result.Settings) { s.Duration = result.Duration(d) }
 }
 
 // Alone is what tells whether a change made the broker better or worse: five minutes, ours only.
 func Alone() []Row {
-	var rows []Row
-	for _, body := range []int{128, 1024, 4096} {
-		size := sizeName(body)
-		rows = append(rows,
-			syncRow(size+", 64 connections, one in flight each", body, 64),
-			pipelinedRow(size+", 4 connections, 64 in flight each", body, 4, 64),
-			batchRow(size+", batches of 32", body, 32))
-	}
-	return append(rows,
+	rows := []Row{
+		syncRow("1 KiB, 64 connections, one in flight each", 1024, 64),
+		pipelinedRow("1 KiB, 4 connections, 64 in flight each", 1024, 4, 64),
+		pipelinedRow("128 B, 4 connections, 64 in flight each", 128, 4, 64),
+		pipelinedRow("4 KiB, 4 connections, 64 in flight each", 4096, 4, 64),
+		batchRow("1 KiB, batches of 32", 1024, 32),
 		syncRow("1 KiB, SYNC_FLUSH, 64 connections", 1024, 64, syncFlush),
 		syncRow("1 KiB, SYNC_MASTER and a slave, 64 connections", 1024, 64, syncMaster),
+		openLoopRow("1 KiB, 5,000 a second, open loop", 0),
+	}
+	rows = append(rows, slaveRows()...)
+	return append(rows,
+		stalledRow(),
+		catchUpRow(),
 		drainRow("drain of a 1 KiB backlog", 1024, 1_000_000),
 		serverRow("start", Start, 0),
-		serverRow("idle", Idle, 0, lasting(15*time.Second)),
+		serverRow("idle", Idle, 0, lasting(10*time.Second)),
 		RecoveryRow(1<<30, false),
 	)
 }
 
+func catchUpRow() Row { return serverRow("catch-up of an empty slave, 1.8 GB", CatchUp, 1.8e9) }
+
 // Peers are the rows that are measured with the Java brokers beside ours.
 func Peers() []Row {
-	return []Row{
+	rows := []Row{
 		syncRow("1 KiB by Java's client, 64 threads", 1024, 64, javaClient),
 		pipelinedRow("1 KiB by Java's client, 256 in flight", 1024, 1, 256, javaClient),
 		pipelinedRow("128 B by Java's client, 256 in flight", 128, 1, 256, javaClient),
 		syncRow("1 KiB, 64 connections, one in flight each", 1024, 64),
 		pipelinedRow("1 KiB, 4 connections, 64 in flight each", 1024, 4, 64),
+		pipelinedRow("128 B, 4 connections, 64 in flight each", 128, 4, 64),
 		pipelinedRow("4 KiB, 4 connections, 64 in flight each", 4096, 4, 64),
 		batchRow("1 KiB, batches of 32", 1024, 32),
-		pipelinedRow("1 KiB, 5,000 a second, open loop", 1024, 4, 64, atRate(5000)),
 		syncRow("SYNC_FLUSH, 1 KiB by Java's client, 64 threads", 1024, 64, javaClient, syncFlush),
 		syncRow("SYNC_MASTER and a slave, 1 KiB by Java's client, 64 threads", 1024, 64, javaClient, syncMaster),
 		syncRow("the same, SYNC_FLUSH on both sides", 1024, 64, javaClient, syncMaster, syncFlush),
-		serverRow("catch-up of an empty slave, 1.8 GB", CatchUp, 1.8e9),
+	}
+	rows = append(append(rows, openLoopRows()...), slaveRows()...)
+	return append(rows,
+		catchUpRow(),
 		drainRow("drain of a 1 KiB backlog by Java's consumer", 1024, 500_000, javaClient),
 		drainRow("drain of a 1 KiB backlog", 1024, 500_000),
 		serverRow("start", Start, 0),
 		serverRow("idle", Idle, 0, lasting(10*time.Second)),
 		RecoveryRow(1<<30, false),
+	)
+}
+
+// Scaling are rows that tell whether a message costs more where there is more of something.
+func Scaling() []Row {
+	rows := scaled([]int{1, 10, 1000, 10_000}, func(n int) Row {
+		return pipelinedRow("1 KiB, 20,000 a second, "+counted(n, "connection"), 1024, n, windowOf(n), atRate(steadyRate))
+	})
+	rows = append(rows, scaled([]int{1, 100, 10_000}, func(n int) Row {
+		return pipelinedRow("1 KiB, 20,000 a second, "+counted(n, "queue"), 1024, 4, 64, atRate(steadyRate), func(s *result.Settings) { s.Queues = n })
+	})...)
+	return append(rows, Row{Name: "1 KiB into a growing log", Settings: settings(func(s *result.Settings) {
+		s.Workload, s.Mode, s.Connections, s.Window = LogSize, load.ModePipelined, 4, 64
+	})})
+}
+
+// scaled are rows of which each is told as a multiple of the first.
+func scaled(counts []int, row func(int) Row) []Row {
+	var rows []Row
+	for _, n := range counts {
+		r := row(n)
+		if len(rows) > 0 {
+			r = r.against(rows[0])
+		}
+		rows = append(rows, r)
 	}
+	return rows
+}
+
+// windowOf leaves room for requests that wait for their turn: about as many in all, however many connections.
+func windowOf(connections int) int { return max(640/connections, 4) }
+
+func counted(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return strconv.Itoa(n) + " " + what
+}
+
+// Sets are the rows by name.
+func Sets() map[string]func() []Row {
+	return map[string]func() []Row{"alone": Alone, "peers": Peers, "openloop": openLoopRows, "scaling": Scaling}
 }
 
 // RecoveryRow is a kill -9 with a log of about so many bytes.
@@ -179,11 +272,21 @@ func sizeName(bytes int) string {
 	return strconv.Itoa(bytes) + " B"
 }
 
-// hasSlave is whether the row's servers are a pair from the beginning.
-func (r Row) hasSlave() bool {
-	return r.Settings.Role == roleSync || r.Settings.Workload == Replication
+// slaves is how many the row's master has; that of a catch-up comes later.
+func (r Row) slaves() int {
+	if r.Settings.Role == roleSync || r.Settings.Workload == Replication || r.Settings.Workload == CatchUp {
+		return max(r.Settings.Slaves, 1)
+	}
+	return r.Settings.Slaves
 }
 
+// startsItself is whether a turn starts its servers by itself, so that none is warmed before.
+func (r Row) startsItself() bool {
+	return slices.Contains([]string{Start, Idle, Recovery, CatchUp, LogSize}, r.Settings.Workload) || r.Settings.Backlog > 0
+}
+
+// needsOwnServers is whether a server that runs already cannot be asked: it would be killed, or more than its address is
+// needed.
 func (r Row) needsOwnServers() bool {
-	return slices.Contains([]string{Start, Idle, Recovery, CatchUp}, r.Settings.Workload)
+	return r.startsItself() || r.Settings.Workload == OpenLoop || r.Settings.Workload == Stalled
 }

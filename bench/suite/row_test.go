@@ -12,11 +12,15 @@ import (
 
 // Every row is one that the generators take, under a name of its own.
 func TestRowsAreValid(t *testing.T) {
-	for set, rows := range map[string][]Row{"alone": Alone(), "peers": Peers()} {
+	for set, rowsOf := range Sets() {
+		rows := rowsOf()
 		names := make(map[string]bool)
 		for _, row := range rows {
 			if names[row.Name] {
 				t.Errorf("%s: two rows %q", set, row.Name)
+			}
+			if row.Base != "" && !names[row.Base] {
+				t.Errorf("%s: %q is told as a multiple of %q, which does not come before", set, row.Name, row.Base)
 			}
 			names[row.Name] = true
 			s := row.Settings
@@ -28,7 +32,7 @@ func TestRowsAreValid(t *testing.T) {
 			if err := cfg.Validate(); err != nil {
 				t.Errorf("%s: %s: %v", set, row.Name, err)
 			}
-			if row.needsOwnServers() == (row.LogBytes == 0) && row.Settings.Workload != Start && row.Settings.Workload != Idle {
+			if hasLog := row.Settings.Workload == Recovery || row.Settings.Workload == CatchUp; hasLog != (row.LogBytes > 0) {
 				t.Errorf("%s: %s: a log of %d bytes", set, row.Name, row.LogBytes)
 			}
 			if row.Settings.Workload == CatchUp && row.LogBytes*9/8 > catchUpFile {
@@ -54,6 +58,9 @@ func TestWhatRunsAlreadyIsLeftAsItIs(t *testing.T) {
 	f(syncRow("java", 128, 64, javaClient), false)
 	f(RecoveryRow(1, false), false)
 	f(serverRow("start", Start, 0), false)
+	f(stalledRow(), false)
+	f(openLoopRow("open loop", 0), false)
+	f(pipelinedRow("a slave", 128, 1, 1, withSlaves(1)), false)
 	if external.isJVM() || own.isJVM() || !java.isJVM() {
 		t.Error("JVMs are the Java brokers")
 	}

@@ -91,6 +91,7 @@ Messages that were in flight together may lie in either order.`,
 		newBenchRecoveryCommand(),
 		newBenchCompareCommand(),
 		newBenchReportCommand(),
+		newBenchNullCommand(),
 	)
 	return cmd
 }

@@ -5,6 +5,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -25,6 +27,7 @@ func newBenchCompareCommand() *cobra.Command {
 		set, only   string
 		clientOf    string
 		rounds      int
+		logMax      int64
 		again, list bool
 	)
 	cmd := &cobra.Command{
@@ -40,18 +43,14 @@ second time, as if it were another one: how far its ratio is from 1 is the noise
 ` + serversHelp,
 		Example: `  loopmq bench compare --servers loopmq,java:4.9.7,java:5.3.3 --again --rounds 5 --html report.html
   loopmq bench compare --servers loopmq:bin/before,loopmq --set alone --rounds 5 --only 1.KiB
+  loopmq bench compare --servers loopmq,java:4.9.7 --set openloop --duration 10m
+  loopmq bench compare --servers loopmq --set scaling --log-max 4096
   loopmq bench compare --list`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			rows, err := chooseRows(set, only)
 			if err != nil {
 				return err
-			}
-			if list {
-				for _, row := range rows {
-					fmt.Fprintln(cmd.OutOrStdout(), row.Name)
-				}
-				return nil
 			}
 			ctx, stop := benchInterrupt(cmd.Context())
 			defer stop()
@@ -61,7 +60,8 @@ second time, as if it were another one: how far its ratio is from 1 is the noise
 			if err != nil {
 				return err
 			}
-			plan.Rows, plan.Rounds = rows, rounds
+			plan.Rows, plan.Rounds, plan.LogMax = rows, rounds, logMax<<20
+			run.site.unfetched = list
 			for _, name := range servers {
 				subject, err := run.site.subject(ctx, name)
 				if err != nil {
@@ -74,6 +74,11 @@ second time, as if it were another one: how far its ratio is from 1 is the noise
 				second.Name += " again"
 				plan.Subjects = append(plan.Subjects, second)
 			}
+			if list {
+				listRows(cmd.OutOrStdout(), plan)
+				return nil
+			}
+			say(fmt.Sprintf("%d rows, about %s", len(rows), roundTime(plan.Expect())))
 			if slices.ContainsFunc(rows, func(r suite.Row) bool { return r.Settings.Client != "" }) {
 				if plan.Client, err = peer.Fetch(ctx, clientOf, peer.Programs()); err != nil {
 					return err
@@ -96,20 +101,43 @@ second time, as if it were another one: how far its ratio is from 1 is the noise
 	run.register(flags, 8*time.Second)
 	files.register(flags)
 	flags.StringSliceVar(&servers, "servers", []string{"loopmq", "java:4.9.7", "java:5.3.3"}, "servers; the first one is what the others are compared with")
-	flags.StringVar(&set, "set", "peers", "rows of work: `peers or alone`")
+	flags.StringVar(&set, "set", "peers", "rows of work: `"+setNames(", ")+"`")
 	flags.StringVar(&only, "only", "", "of these rows, those whose name matches this regular `expression`")
 	flags.StringVar(&clientOf, "client", "4.9.7", "`release` whose client drives the rows that go through Java's client, for all servers")
 	flags.IntVar(&rounds, "rounds", 3, "turns of each server in each row")
 	flags.BoolVar(&again, "again", false, "measure the first server twice, to see the noise")
-	flags.BoolVar(&list, "list", false, "print the names of the rows and end")
+	flags.Int64Var(&logMax, "log-max", 16<<10, "`MiB` to which the row of a growing log fills it, if the disk has room")
+	flags.BoolVar(&list, "list", false, "print the names of the rows with about how long each takes, and end")
 	return cmd
 }
 
+func setNames(between string) string {
+	return strings.Join(slices.Sorted(maps.Keys(suite.Sets())), between)
+}
+
+// listRows prints the rows of a plan with what each of them is going to take.
+func listRows(w io.Writer, plan *suite.Plan) {
+	for _, row := range plan.Rows {
+		fmt.Fprintf(w, "%8s  %s\n", roundTime(plan.ExpectRow(row)), row.Name)
+	}
+	fmt.Fprintf(w, "%8s  all\n", roundTime(plan.Expect()))
+}
+
+// roundTime is a time as people say it: 40s, 5m30s, 1h2m.
+func roundTime(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return d.Round(time.Second).String()
+	case d < 10*time.Minute:
+		return d.Round(10 * time.Second).String()
+	}
+	return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+}
+
 func chooseRows(set, only string) ([]suite.Row, error) {
-	sets := map[string]func() []suite.Row{"alone": suite.Alone, "peers": suite.Peers}
-	rowsOf, ok := sets[strings.ToLower(set)]
+	rowsOf, ok := suite.Sets()[strings.ToLower(set)]
 	if !ok {
-		return nil, fmt.Errorf("--set %q: want peers or alone", set)
+		return nil, fmt.Errorf("--set %q: want one of %s", set, setNames(", "))
 	}
 	match, err := regexp.Compile(only)
 	if err != nil {

@@ -38,7 +38,10 @@ func benchInterrupt(parent context.Context) (context.Context, context.CancelFunc
 }
 
 // siteFlags are those of verbs that start servers.
-type siteFlags struct{ dir, heap string }
+type siteFlags struct {
+	dir, heap string
+	unfetched bool // releases of Java are only named, not run
+}
 
 func (f *siteFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.dir, "dir", os.TempDir(), "`directory` for the stores of servers that are started; on the disk that is to be measured")
@@ -54,6 +57,8 @@ func (f *siteFlags) subject(ctx context.Context, name string) (suite.Subject, er
 		return suite.Subject{Name: name, Flavour: proc.Loopmq{Binary: self, Version: buildVersion()}}, err
 	case kind == "loopmq" && named:
 		return otherBuild(name, rest)
+	case kind == "java" && named && f.unfetched:
+		return suite.Subject{Name: name, Flavour: peer.Broker{}}, nil
 	case kind == "java" && named:
 		release, err := peer.Fetch(ctx, rest, peer.Programs())
 		return suite.Subject{Name: name, Flavour: peer.Broker{Peer: release, Heap: f.heap}}, err

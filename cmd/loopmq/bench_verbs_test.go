@@ -16,7 +16,7 @@ import (
 func TestBenchCompareAndReport(t *testing.T) {
 	dir := t.TempDir()
 	stores, record := filepath.Join(dir, "stores"), filepath.Join(dir, "results", "run.json")
-	stdout, stderr, code := run(t, "bench", "compare", "--servers", "loopmq", "--again", "--set", "alone", "--only", "^start$|^128 B, batches", "--rounds", "2",
+	stdout, stderr, code := run(t, "bench", "compare", "--servers", "loopmq", "--again", "--set", "alone", "--only", "^start$|^1 KiB, batches", "--rounds", "2",
 		"--duration", "200ms", "--warmup", "0s", "--dir", stores, "--json", record, "--html", filepath.Join(dir, "run.html"), "--markdown", filepath.Join(dir, "run.md"))
 	if code != 0 {
 		t.Fatalf("exit code %d\n%s", code, stderr)
@@ -54,7 +54,7 @@ func TestBenchVerbsRefuse(t *testing.T) {
 			t.Errorf("%q: exit code %d, %s; want %q", args, code, stderr, want)
 		}
 	}
-	f("want peers or alone", "compare", "--set", "all")
+	f("want one of alone, openloop, peers, scaling", "compare", "--set", "all")
 	f("matches no row", "compare", "--only", "nothing like it")
 	f("error parsing regexp", "compare", "--only", "(")
 	f("neither loopmq", "compare", "--servers", "kafka")
