@@ -48,6 +48,7 @@ type Config struct {
 	NotifyConsumerIdsChangedEnable  bool  // notifyConsumerIdsChangedEnable, true
 	LitePullMessageEnable           bool  // litePullMessageEnable, true
 	StartAcceptSendRequestTimeStamp int64 // startAcceptSendRequestTimeStamp, 0
+	SlowSendMills                   int64 // ours: slowSendMills, 500; 0 = off
 
 	RegisterNameServerPeriod    int64 // registerNameServerPeriod, 30,000, clamped to 10,000 to 60,000
 	RegisterBrokerTimeoutMills  int   // registerBrokerTimeoutMills, 6,000
@@ -118,6 +119,7 @@ func DefaultConfig() Config {
 		ShortPollingTimeMills:          1_000,
 		NotifyConsumerIdsChangedEnable: true,
 		LitePullMessageEnable:          true,
+		SlowSendMills:                  500,
 
 		RegisterNameServerPeriod:    30_000,
 		RegisterBrokerTimeoutMills:  6_000,
@@ -278,6 +280,7 @@ func (c *Config) Validate() error {
 	between("flushConsumerOffsetInterval", c.FlushConsumerOffsetInterval, 1, dayMillis)
 	between("flushDelayOffsetInterval", c.FlushDelayOffsetInterval, 1, dayMillis)
 	between("startAcceptSendRequestTimeStamp", c.StartAcceptSendRequestTimeStamp, 0, 1<<62)
+	between("slowSendMills", c.SlowSendMills, 0, dayMillis)
 	between("pullMessageThreadPoolNums", int64(c.PullMessageThreadPoolNums), 1, 10_000)
 	between("queryMessageThreadPoolNums", int64(c.QueryMessageThreadPoolNums), 1, 10_000)
 	between("pullThreadPoolQueueCapacity", int64(c.PullThreadPoolQueueCapacity), 1, 10_000_000)

@@ -214,6 +214,8 @@ var configKeys = []configKey{
 		field: func(c *Config) any { return &c.SlaveReadEnable }},
 	{name: "slaveTimeout", unit: "ms", doc: "SYNC_MASTER: how long a send waits for a slave",
 		field: func(c *Config) any { return &c.Store.SlaveTimeout }},
+	{name: "slowSendMills", unit: "ms", doc: "a send that takes longer is counted as slow, and a line in the log, one a second at most, says in which stage; 0: never",
+		field: func(c *Config) any { return &c.SlowSendMills }},
 	{name: "startAcceptSendRequestTimeStamp", unit: "ms since 1970", doc: "sends before it are refused",
 		field: func(c *Config) any { return &c.StartAcceptSendRequestTimeStamp }},
 	{name: "storePathCommitLog", start: true, doc: "directory of the log; <storePathRootDir>/commitlog unless set",

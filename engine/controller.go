@@ -47,7 +47,9 @@ type BrokerController struct {
 	hold      *PullRequestHoldService
 	schedule  *ScheduleMessageService
 	outer     *BrokerOuterAPI
+	sends     *SendMessageProcessor
 	stats     *BrokerStats
+	sendTimes sendTimes
 
 	// Lanes for what may read a mapped file or write one. Cold pulls have their own: a consumer in old files delays nobody.
 	pullLane     *reactor.Lane
@@ -83,6 +85,7 @@ func New(cfg Config, opts Options) (*BrokerController, error) {
 	if b.fs == nil {
 		b.fs = vfs.OS{}
 	}
+	b.sendTimes.logger = b.logger
 	b.useConfig(&cfg)
 	b.life.init()
 	return b, nil
@@ -195,6 +198,8 @@ func (b *BrokerController) newServer() {
 			b.hold.SessionClosed(session.ID())
 			b.sessionClosed(session)
 		},
+		GroupOf: requestGroup,
+		OnTold:  func(loop *reactor.Loop, notes []any, at int64) { b.sends.answered(loop, notes, at) },
 	})
 	b.registerProcessors()
 }
@@ -212,8 +217,8 @@ func (b *BrokerController) registerProcessors() {
 			b.server.RegisterProcessor(code, p, lane, vip)
 		}
 	}
-	send := newSendMessageProcessor(b)
-	register(send, nil, onVIP, remoting.SendMessage, remoting.SendMessageV2, remoting.SendBatchMessage)
+	b.sends = newSendMessageProcessor(b)
+	register(b.sends, nil, onVIP, remoting.SendMessage, remoting.SendMessageV2, remoting.SendBatchMessage)
 	register(newPullMessageProcessor(b), nil, mainVIP, remoting.PullMessage, remoting.LitePullMessage)
 	register(newSendBackProcessor(b), b.queryLane, onVIP, remoting.ConsumerSendMsgBack)
 	register(newEndTransactionProcessor(b), nil, onVIP, remoting.EndTransaction)
@@ -223,6 +228,30 @@ func (b *BrokerController) registerProcessors() {
 	b.server.RegisterDefaultProcessor(reactor.ProcessorFunc(func(req *reactor.Request) {
 		replyRemark(req.ReplyTo(), remoting.RequestCodeNotSupported, fmt.Sprintf(" request type %d not supported", req.Code))
 	}), nil)
+}
+
+// requestGroups names the groups that requests are counted in.
+var requestGroups = [reactor.RequestGroupsMax]string{"other", "send", "pull", "sendBack", "offset", "query", "client", "admin"}
+
+// requestGroup is the group of a code, as requestGroups numbers it.
+func requestGroup(code int32) int {
+	switch code {
+	case remoting.SendMessage, remoting.SendMessageV2, remoting.SendBatchMessage, remoting.EndTransaction:
+		return 1
+	case remoting.PullMessage, remoting.LitePullMessage:
+		return 2
+	case remoting.ConsumerSendMsgBack:
+		return 3
+	case remoting.QueryConsumerOffset, remoting.UpdateConsumerOffset, remoting.GetMaxOffset, remoting.GetMinOffset,
+		remoting.SearchOffsetByTimestamp, remoting.GetEarliestMsgStoreTime:
+		return 4
+	case remoting.QueryMessage, remoting.ViewMessageByID:
+		return 5
+	case remoting.HeartBeat, remoting.UnregisterClient, remoting.CheckClientConfig, remoting.GetConsumerListByGroup,
+		remoting.LockBatchMQ, remoting.UnlockBatchMQ:
+		return 6
+	}
+	return 7
 }
 
 // applyOrderTopics gives the order mark to the topics that the name servers' KV table lists, and takes it from others.

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"loopmq/latency"
 	"loopmq/storage"
 )
 
@@ -14,6 +15,8 @@ type replicaWaiter interface {
 	// SubmitReplicaRequest calls done once: PutOK when slaves hold all bytes below end, FlushSlaveTimeout at deadline,
 	// SlaveNotAvailable when no slave is close enough. It never blocks.
 	SubmitReplicaRequest(end storage.PhyOffset, deadline time.Time, done func(storage.PutMessageStatus))
+	// ReplicaAnsweredAt is the latency.Now of what made the done that runs now run, or an earlier one.
+	ReplicaAnsweredAt() int64
 }
 
 // putRequest is one put and what it waits for: the append, then the disk and a slave, side by side. done runs once, on
@@ -28,6 +31,8 @@ type putRequest struct {
 	pending    atomic.Int32 // outcomes still out
 	flushed    storage.PutMessageStatus
 	replicated storage.PutMessageStatus
+	// When these came, by latency.Now; earlier than AppendedAt when they came at once.
+	flushedAt, replicatedAt int64
 
 	done         func(status storage.PutMessageStatus, cause error)
 	onFlushed    func(storage.PutMessageStatus)
@@ -38,11 +43,11 @@ func (r *putRequest) bind(b *BrokerController, done func(storage.PutMessageStatu
 	r.b, r.done = b, done
 	r.Appended = r.appended
 	r.onFlushed = func(status storage.PutMessageStatus) {
-		r.flushed = status
+		r.flushed, r.flushedAt = status, b.store.FlushAnsweredAt()
 		r.outcome()
 	}
 	r.onReplicated = func(status storage.PutMessageStatus) {
-		r.replicated = status
+		r.replicated, r.replicatedAt = status, b.replicas.ReplicaAnsweredAt()
 		r.outcome()
 	}
 }
@@ -61,7 +66,7 @@ func (r *putRequest) appended(_ *storage.PutMessage, status storage.PutMessageSt
 		return
 	}
 	b, end, onFlushed, onReplicated := r.b, r.End(), r.onFlushed, r.onReplicated
-	cfg, now := b.store.Config(), time.Now()
+	cfg, now := b.store.Config(), latency.Time(r.AppendedAt) // one look at the clock for all that were appended together
 	if flush && replica {
 		r.pending.Store(2)
 	} else {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"loopmq/latency"
 	"loopmq/reactor/remoting"
 	"loopmq/storage"
 	"loopmq/storage/vfs/faultfs"
@@ -80,6 +81,8 @@ func (s *slaves) SubmitReplicaRequest(_ storage.PhyOffset, _ time.Time, done fun
 		done(status)
 	})
 }
+
+func (s *slaves) ReplicaAnsweredAt() int64 { return latency.Now() }
 
 // A sync that fails answers every send that waits for it with 14 and the cause, whatever the slave says, and the broker
 // takes nothing more (apache/rocketmq#2706).

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"loopmq/latency"
 	"loopmq/reactor"
 	"loopmq/reactor/remoting"
 	"loopmq/storage"
@@ -70,17 +71,22 @@ type sendTurn struct {
 	puts     []*storage.PutMessage
 	handles  map[string]*TopicStats // by topic
 	admitted bool                   // the store was asked this turn whether it is busy, and was not
+	counts   *stageCounts           // of a loop's
 }
 
 // sendRecord is one send from its decoding to its answer.
 type sendRecord struct {
 	putRequest
-	p        *SendMessageProcessor
-	to       reactor.ReplyTo
-	queueID  int32 // as the answer reports it: that of a delayed message is the one its sender chose
-	sizes    []int32
-	stats    *TopicStats
-	host     netip.AddrPort
+	p       *SendMessageProcessor
+	to      reactor.ReplyTo
+	queueID int32 // as the answer reports it: that of a delayed message is the one its sender chose
+	sizes   []int32
+	stats   *TopicStats
+	host    netip.AddrPort
+
+	receivedAt int64 // by latency.Now
+	status     storage.PutMessageStatus
+
 	response remoting.Command
 	text     []byte // of the answer's values
 }
@@ -111,6 +117,7 @@ func (p *SendMessageProcessor) turn(loop *reactor.Loop) *sendTurn {
 	t, ok := loop.Local[sendLoopLocal].(*sendTurn)
 	if !ok {
 		t = newSendTurn()
+		t.counts = p.b.sendTimes.ofLoop()
 		loop.Local[sendLoopLocal] = t
 	}
 	return t
@@ -143,7 +150,7 @@ func (p *SendMessageProcessor) flush(t *sendTurn) {
 // leaves it to the admin lane, which makes its topic.
 func (p *SendMessageProcessor) accept(req *reactor.Request, t *sendTurn) {
 	if !t.admitted {
-		if status, cause := p.b.store.PutDenied(); status == storage.OSPageCacheBusy || status == storage.QueueFull {
+		if status, cause := p.b.store.PutDeniedAt(req.ReceivedAt); status == storage.OSPageCacheBusy || status == storage.QueueFull {
 			p.answer(req.ReplyTo(), rejected(status, cause))
 			return
 		}
@@ -228,7 +235,7 @@ func (p *SendMessageProcessor) createTopic(req *reactor.Request, h *sendHeader) 
 	}
 	owned := &reactor.Request{Command: *req.Clone(), Session: req.Session, ReceivedAt: req.ReceivedAt}
 	if !p.b.adminLane.SubmitOwned(owned, func() { p.acceptNewTopic(owned) }) {
-		p.answer(req.ReplyTo(), &refusal{remoting.SystemBusy, remarkOverload + ", too many topics to create"})
+		p.answer(req.ReplyTo(), &refusal{remoting.SystemBusy, remarkOverload + ", too many topics to create; slow stage: queue"})
 	}
 }
 
@@ -238,7 +245,7 @@ func (p *SendMessageProcessor) tooLate(req *reactor.Request) bool {
 	if waited <= newTopicWaitMax {
 		return false
 	}
-	p.answer(req.ReplyTo(), busy(storage.QueueTimeout, fmt.Errorf("period in queue: %dms, size of queue: %d", waited.Milliseconds(), p.b.adminLane.Len())))
+	p.answer(req.ReplyTo(), busy(storage.QueueTimeout, fmt.Errorf("period in queue: %dms, size of queue: %d; slow stage: queue, topics that do not exist are made one after the other", waited.Milliseconds(), p.b.adminLane.Len())))
 	return true
 }
 
@@ -472,7 +479,7 @@ func (p *SendMessageProcessor) createDLQ(req *reactor.Request, dead string) {
 		p.flush(t)
 	})
 	if !submitted {
-		p.answer(req.ReplyTo(), &refusal{remoting.SystemBusy, remarkOverload + ", too many topics to create"})
+		p.answer(req.ReplyTo(), &refusal{remoting.SystemBusy, remarkOverload + ", too many topics to create; slow stage: queue"})
 	}
 }
 
@@ -550,6 +557,7 @@ func illegal(cfg *Config, format string, args ...any) *refusal {
 func (p *SendMessageProcessor) newSend(req *reactor.Request, t *sendTurn, queueID int32, topic string) *sendRecord {
 	s := p.sends.Get().(*sendRecord)
 	s.to, s.queueID, s.host = req.ReplyTo(), queueID, p.b.storeHostAddr()
+	s.receivedAt, s.TakenAt, s.WroteBytes = latency.Of(req.ReceivedAt), 0, 0
 	handle, ok := t.handles[topic]
 	if !ok {
 		if len(t.handles) >= topicHandlesMax {
@@ -585,13 +593,20 @@ func (s *sendRecord) finish(status storage.PutMessageStatus, cause error) {
 	p, to := s.p, s.to
 	code, stored := storedCode(status)
 	if !stored {
+		if s.TakenAt > 0 {
+			if t := s.timesUnstored(); t.total() >= p.slowSend() {
+				p.b.sendTimes.noteSlow(s, &t, status)
+			}
+		}
 		s.recycle()
 		p.answer(to, p.notStored(status, cause))
 		return
 	}
 	s.stats.Put(int(s.MsgNum), s.WroteBytes)
-	to.Reply(s.encodeResponse(code))
-	s.recycle()
+	s.status = status
+	if !to.ReplyTold(s.encodeResponse(code), s) { // once it is told, s may be another send
+		p.unanswered(s)
+	}
 }
 
 // encodeResponse fills the answer of a stored send. Keys and the values that are always the same are not copied.
@@ -601,6 +616,10 @@ func (s *sendRecord) encodeResponse(code int32) *remoting.Command {
 	text = strconv.AppendInt(text, int64(s.queueID), 10)
 	queueEnd := len(text)
 	text = strconv.AppendInt(text, int64(s.QueueOffset), 10)
+	offsetEnd := len(text)
+	if s.status != storage.PutOK {
+		text = s.appendLate(text)
+	}
 	s.text = text
 	trace := s.p.traceFields()
 	resp := &s.response
@@ -608,9 +627,28 @@ func (s *sendRecord) encodeResponse(code int32) *remoting.Command {
 	resp.Ext.List = append(resp.Ext.List[:0],
 		remoting.Field{Key: keyMsgID, Value: text[:idsEnd]},
 		remoting.Field{Key: keyQueueID, Value: text[idsEnd:queueEnd]},
-		remoting.Field{Key: keyQueueOffset, Value: text[queueEnd:]},
+		remoting.Field{Key: keyQueueOffset, Value: text[queueEnd:offsetEnd]},
 		trace.region, trace.on)
+	resp.Remark = nil
+	if len(text) > offsetEnd {
+		resp.Remark = text[offsetEnd:]
+	}
 	return resp
+}
+
+// appendLate is the remark of a message that is stored but not known to be where it should be; RocketMQ has none.
+func (s *sendRecord) appendLate(text []byte) []byte {
+	text = append(text, s.status.String()...)
+	switch s.status {
+	case storage.FlushDiskTimeout:
+		text = append(text, ": stored; slow stage: flush, the disk has not said in time that it has the message (syncFlushTimeout, maxWaitingPuts); "...)
+	case storage.FlushSlaveTimeout:
+		text = append(text, ": stored; slow stage: replica, no slave has said in time that it has the message (slaveTimeout); "...)
+	default:
+		text = append(text, ": stored; slow stage: replica, too few slaves are connected and near enough to wait for (inSyncReplicas); "...)
+	}
+	t := s.times(0)
+	return t.appendTo(text)
 }
 
 var keyMsgID, keyQueueID, keyQueueOffset = []byte("msgId"), []byte("queueId"), []byte("queueOffset")

@@ -305,9 +305,9 @@ func (l *CommitLog) denied(now int64) (PutMessageStatus, error) {
 
 var (
 	errSlave         = errors.New("a slave takes no messages from producers")
-	errWaitingPuts   = errors.New("too many messages wait for the disk (maxWaitingPuts)")
-	errPageCacheBusy = errors.New("an append has run for longer than osPageCacheBusyTimeOutMills")
-	errQueueFull     = errors.New("too many messages wait to be appended (sendThreadPoolQueueCapacity)")
+	errWaitingPuts   = errors.New("too many messages wait for the disk (maxWaitingPuts); slow stage: flush")
+	errPageCacheBusy = errors.New("an append has run for longer than osPageCacheBusyTimeOutMills; slow stage: append")
+	errQueueFull     = errors.New("too many messages wait to be appended (sendThreadPoolQueueCapacity); slow stage: lock")
 	errNotSlave      = errors.New("raw log bytes are for a slave, or for a master that takes no messages yet")
 )
 
@@ -338,7 +338,7 @@ func (l *CommitLog) appendData(start PhyOffset, data []byte) error {
 	})
 	l.appended()
 	l.wrote(time.Now().UnixMilli())
-	if errors.Is(err, ErrFault) {
+	if errors.Is(err, ErrFault) || errors.Is(err, errWriteFailed) {
 		l.latch(err)
 	}
 	return err
