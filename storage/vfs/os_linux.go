@@ -20,6 +20,8 @@ const (
 	allocateStep = 64 << 20
 	// interruptedMax bounds the repeats of one interrupted call.
 	interruptedMax = 1000
+	// forgetMin is the least range that a sync drops from the page table first.
+	forgetMin = 64 << 10
 )
 
 var pageSize = int64(os.Getpagesize())
@@ -49,6 +51,11 @@ func (r *region) Sync(from, to int64) error {
 // msync widens the range to whole pages; the kernel takes no other start. It covers what came through WriteAt too.
 func (r *region) msync(from, to int64) error {
 	from -= from % pageSize
+	if whole := to - to%pageSize; whole-from >= forgetMin {
+		// Dropped from the page table the pages stay dirty in the cache, and whoever reads them maps sixteen at a time. Left in
+		// it the kernel write-protects one after the other, each with an interrupt of the other processors.
+		_ = unix.Madvise(r.data[from:whole], unix.MADV_DONTNEED)
+	}
 	if err := retry(func() error { return unix.Msync(r.data[from:to], unix.MS_SYNC) }); err != nil {
 		return pathError("msync", r.path, fmt.Errorf("range [%d, %d): %w", from, to, err))
 	}
