@@ -33,7 +33,7 @@ var testHost = netip.MustParseAddrPort("127.0.0.1:10911")
 
 // testMaster is a master's store and its HAService on a loopback port.
 type testMaster struct {
-	t     *testing.T
+	t     testing.TB
 	store *storage.MessageStore
 	ha    *HAService
 	cfg   atomic.Pointer[Config]
@@ -64,7 +64,7 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-func startMaster(t *testing.T, change func(*Config)) *testMaster {
+func startMaster(t testing.TB, change func(*Config)) *testMaster {
 	t.Helper()
 	m := &testMaster{t: t}
 	m.cfg.Store(&Config{
@@ -185,7 +185,7 @@ func (m *testMaster) states() (states []string) {
 
 // fakeSlave speaks to a master over a socket, byte by byte if a test wants.
 type fakeSlave struct {
-	t    *testing.T
+	t    testing.TB
 	conn net.Conn
 	end  storage.PhyOffset // of what it received
 	log  []byte
