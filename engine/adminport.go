@@ -55,7 +55,9 @@ func (p *AdminPort) routes() http.Handler {
 	mux.HandleFunc("GET /livez", p.livez)
 	mux.HandleFunc("GET /readyz", p.readyz)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/", pprof.Index) // with goroutine, heap, allocs, threadcreate
+	mux.Handle("/debug/pprof/mutex", mutexProfile())
+	mux.Handle("/debug/pprof/block", blockProfile())
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)

@@ -137,26 +137,21 @@ func describeMaster(s ha.ClientStatus) string {
 }
 
 var (
-	haRoleDesc        = prometheus.NewDesc("rocketmq_ha_role", "Present, with value 1; the role is in the label.", []string{"role"}, nil)
-	haWaitingDesc     = prometheus.NewDesc("rocketmq_ha_waiting", "Sends that wait for a slave.", nil, nil)
-	haRefusalsDesc    = prometheus.NewDesc("rocketmq_ha_refusals_total", "Slaves that were not served. Rising: a slave is diverged or out of range, the log says why and what to do.", nil, nil)
-	haSlaveStateDesc  = prometheus.NewDesc("rocketmq_ha_slave_state", "Present, with value 1, for each connection of a slave.", []string{"slave", "state"}, nil)
-	haSlaveInSyncDesc = prometheus.NewDesc("rocketmq_ha_slave_in_sync", "1 while a SYNC_MASTER counts on the slave.", []string{"slave"}, nil)
-	haSlaveBytesDesc  = prometheus.NewDesc("rocketmq_ha_slave_lag_bytes", "Bytes of the log that the slave has not acknowledged. Rising: it does not keep up.", []string{"slave"}, nil)
-	haSlaveLagDesc    = prometheus.NewDesc("rocketmq_ha_slave_lag_seconds", "How long ago the log's end was where the slave is.", []string{"slave"}, nil)
-	haSentDesc        = prometheus.NewDesc("rocketmq_ha_slave_sent_bytes_total", "Bytes sent to the slave over this connection.", []string{"slave"}, nil)
-	haTailDesc        = prometheus.NewDesc("rocketmq_ha_tail_slaves_missing", "Slaves without which a master that may have lost the end of its log takes no sends. More than 0: start them, or set haTailTimeout=0.", nil, nil)
-	haGivenUpDesc     = prometheus.NewDesc("rocketmq_ha_tails_given_up_total", "Times that a master took sends without having heard from a slave that may hold the end of its log: sends that were answered may be lost.", nil, nil)
-	haLoweredDesc     = prometheus.NewDesc("rocketmq_ha_offsets_lowered_total", "Consumer offsets brought back to the end of their queue, after a slave cut its log or a power cut took messages.", nil, nil)
-	haMasterDesc      = prometheus.NewDesc("rocketmq_ha_master_state", "On a slave: present, with value 1; the master and the state of the link to it are in the labels.", []string{"master", "state"}, nil)
-	haCutsDesc        = prometheus.NewDesc("rocketmq_ha_tails_cut_total", "On a slave: tails cut off because the master had lost them and nobody was promised them.", nil, nil)
-	haCutBytesDesc    = prometheus.NewDesc("rocketmq_ha_tail_bytes_cut_total", "On a slave: bytes of those tails.", nil, nil)
+	haRoleDesc        = describe("rocketmq_ha_role", "Present, with value 1; the role is in the label.", "role")
+	haWaitingDesc     = describe("rocketmq_ha_waiting", "Sends that wait for a slave.")
+	haRefusalsDesc    = describe("rocketmq_ha_refusals_total", "Slaves that were not served. Rising: a slave is diverged or out of range, the log says why and what to do.")
+	haSlaveStateDesc  = describe("rocketmq_ha_slave_state", "Present, with value 1, for each connection of a slave.", "slave", "state")
+	haSlaveInSyncDesc = describe("rocketmq_ha_slave_in_sync", "1 while a SYNC_MASTER counts on the slave.", "slave")
+	haSlaveBytesDesc  = describe("rocketmq_ha_slave_lag_bytes", "Bytes of the log that the slave has not acknowledged. Rising: it does not keep up.", "slave")
+	haSlaveLagDesc    = describe("rocketmq_ha_slave_lag_seconds", "How long ago the log's end was where the slave is.", "slave")
+	haSentDesc        = describe("rocketmq_ha_slave_sent_bytes_total", "Bytes sent to the slave over this connection.", "slave")
+	haTailDesc        = describe("rocketmq_ha_tail_slaves_missing", "Slaves without which a master that may have lost the end of its log takes no sends. More than 0: start them, or set haTailTimeout=0.")
+	haGivenUpDesc     = describe("rocketmq_ha_tails_given_up_total", "Times that a master took sends without having heard from a slave that may hold the end of its log: sends that were answered may be lost.")
+	haLoweredDesc     = describe("rocketmq_ha_offsets_lowered_total", "Consumer offsets brought back to the end of their queue, after a slave cut its log or a power cut took messages.")
+	haMasterDesc      = describe("rocketmq_ha_master_state", "On a slave: present, with value 1; the master and the state of the link to it are in the labels.", "master", "state")
+	haCutsDesc        = describe("rocketmq_ha_tails_cut_total", "On a slave: tails cut off because the master had lost them and nobody was promised them.")
+	haCutBytesDesc    = describe("rocketmq_ha_tail_bytes_cut_total", "On a slave: bytes of those tails.")
 )
-
-var haDescs = []*prometheus.Desc{
-	haRoleDesc, haWaitingDesc, haRefusalsDesc, haSlaveStateDesc, haSlaveInSyncDesc, haSlaveBytesDesc, haSlaveLagDesc,
-	haSentDesc, haTailDesc, haGivenUpDesc, haLoweredDesc, haMasterDesc, haCutsDesc, haCutBytesDesc,
-}
 
 func (b *BrokerController) collectHAMetrics(ch chan<- prometheus.Metric) {
 	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {

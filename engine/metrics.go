@@ -3,7 +3,11 @@
 package engine
 
 import (
+	"strconv"
+	"strings"
+
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
 
 	"loopmq/latency"
 	"loopmq/reactor"
@@ -54,6 +58,34 @@ func histogram(desc *prometheus.Desc, s *latency.Snapshot, labels ...string) pro
 	return prometheus.MustNewConstHistogram(desc, uint64(s.Count), s.Sum.Seconds(), buckets, labels...)
 }
 
+// metricDoc is a metric as operators read of it: the README's table has a line for each.
+type metricDoc struct {
+	name, kind, help string
+	labels           []string
+	desc             *prometheus.Desc
+}
+
+// metricDocs are all metrics of a broker.
+var metricDocs []metricDoc
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	kind := "gauge"
+	if strings.HasSuffix(name, "_total") {
+		kind = "counter"
+	}
+	return describeAs(kind, name, help, labels...)
+}
+
+func describeHistogram(name, help string, labels ...string) *prometheus.Desc {
+	return describeAs("histogram", name, help, labels...)
+}
+
+func describeAs(kind, name, help string, labels ...string) *prometheus.Desc {
+	desc := prometheus.NewDesc(name, help, labels, nil)
+	metricDocs = append(metricDocs, metricDoc{name, kind, help, labels, desc})
+	return desc
+}
+
 // metric is one figure without labels.
 type metric struct {
 	desc *prometheus.Desc
@@ -62,11 +94,11 @@ type metric struct {
 }
 
 func counter64(name, help string, of func(*snapshot) int64) metric {
-	return metric{prometheus.NewDesc(name, help, nil, nil), prometheus.CounterValue, func(s *snapshot) float64 { return float64(of(s)) }}
+	return metric{describe(name, help), prometheus.CounterValue, func(s *snapshot) float64 { return float64(of(s)) }}
 }
 
 func gauge(name, help string, of func(*snapshot) float64) metric {
-	return metric{prometheus.NewDesc(name, help, nil, nil), prometheus.GaugeValue, of}
+	return metric{describe(name, help), prometheus.GaugeValue, of}
 }
 
 var brokerMetrics = []metric{
@@ -87,10 +119,12 @@ var brokerMetrics = []metric{
 	gauge("rocketmq_commitlog_max_offset_bytes", "End of the log.", func(s *snapshot) float64 { return float64(s.max) }),
 	gauge("rocketmq_commitlog_flushed_offset_bytes", "End of what the disk has.", func(s *snapshot) float64 { return float64(s.flushed) }),
 	gauge("rocketmq_commitlog_flush_behind_bytes", "Bytes the disk does not have yet.", func(s *snapshot) float64 { return float64(s.flushBehind) }),
+	gauge("rocketmq_commitlog_flush_behind_seconds", "Age of the oldest byte that the disk does not have yet, or more.", func(s *snapshot) float64 { return s.store.FlushBehindTime.Seconds() }),
 	gauge("rocketmq_commitlog_commit_behind_bytes", "Bytes in transient buffers that the file does not have yet.", func(s *snapshot) float64 { return float64(s.commitBehind) }),
 	gauge("rocketmq_commitlog_flush_waiting", "Sends that wait for the disk.", func(s *snapshot) float64 { return float64(s.store.WaitingFlushRequests) }),
 	counter64("rocketmq_commitlog_flush_errors_total", "Failed flushes. One is enough: the store takes no more messages until it is restarted.", func(s *snapshot) int64 { return s.store.FlushErrors }),
 	counter64("rocketmq_commitlog_files_rolled_total", "Log files begun.", func(s *snapshot) int64 { return s.store.FilesRolled }),
+	counter64("rocketmq_commitlog_files_allocated_total", "Log files made ahead of time.", func(s *snapshot) int64 { return s.store.FilesAllocated }),
 	counter64("rocketmq_store_files_deleted_total", "Files deleted by retention.", func(s *snapshot) int64 { return s.store.FilesDeleted }),
 	gauge("rocketmq_store_files_held", "Deleted files that a reader still holds. Not falling: a reader is stuck.", func(s *snapshot) float64 { return float64(s.store.FilesHeldAfterRetire) }),
 	gauge("rocketmq_transient_pool_free_buffers", "Free buffers of the transient pool, -1 without it.", func(s *snapshot) float64 { return float64(s.store.TransientBuffersFree) }),
@@ -121,30 +155,28 @@ var brokerMetrics = []metric{
 }
 
 var (
-	flushSecondsDesc = prometheus.NewDesc("rocketmq_commitlog_flush_seconds", "Time of flushes of the log. Rising: the disk is slower, and with SYNC_FLUSH so is every send.", nil, nil)
-	limitHitsDesc    = prometheus.NewDesc("rocketmq_limit_hits_total", "How often a limit closed a connection, or refused one, a pull or an offset, by limit.", []string{"limit"}, nil)
-	laneQueueDesc    = prometheus.NewDesc("rocketmq_lane_queue_length", "Requests that wait for a worker. At its capacity requests answer SYSTEM_BUSY.", []string{"lane"}, nil)
-	laneWaitDesc     = prometheus.NewDesc("rocketmq_lane_head_wait_seconds", "How long the oldest of them has waited.", []string{"lane"}, nil)
-	readOnlyDesc     = prometheus.NewDesc("rocketmq_store_read_only", "Present, with value 1, once a fault made the store read-only; the cause is in the label.", []string{"cause"}, nil)
-	messagesInDesc   = prometheus.NewDesc("rocketmq_messages_in_total", "Messages of producers.", []string{"topic"}, nil)
-	bytesInDesc      = prometheus.NewDesc("rocketmq_throughput_in_total", "Bytes of producers.", []string{"topic"}, nil)
-	messagesOutDesc  = prometheus.NewDesc("rocketmq_messages_out_total", "Messages handed to consumers.", []string{"topic", "consumer_group"}, nil)
-	bytesOutDesc     = prometheus.NewDesc("rocketmq_throughput_out_total", "Bytes handed to consumers.", []string{"topic", "consumer_group"}, nil)
-	sentBackDesc     = prometheus.NewDesc("rocketmq_messages_sent_back_total", "Messages that consumers gave back for a retry.", []string{"topic", "consumer_group"}, nil)
+	flushSecondsDesc = describeHistogram("rocketmq_commitlog_flush_seconds", "Time of flushes of the log. Rising: the disk is slower, and with SYNC_FLUSH so is every send.")
+	fileWaitDesc     = describeHistogram("rocketmq_commitlog_file_wait_seconds", "Waits for a log file that was not ready when it was due; a new log has one. Rising: the disk allocates more slowly than messages come, and sends wait in the stage append.")
+	sendStageDesc    = describeHistogram("rocketmq_send_stage_seconds", "Time of stored sends in each stage: queue (until the store is given it), lock (for the writer's role), append, flush (SYNC_FLUSH, for the disk), replica (SYNC_MASTER, for slaves; side by side with flush), reply (until the answer is written).", "stage")
+	slowSendsDesc    = describe("rocketmq_slow_sends_total", "Sends that took longer than slowSendMills, by the stage that took longest; the log has a line.", "stage")
+	requestsDesc     = describe("rocketmq_requests_by_group_total", "Requests received, by kind: send, pull, sendBack, offset, query, client, admin, other (no such code).", "group")
+	loopBusyDesc     = describe("rocketmq_loop_busy_seconds_total", "Time that an event loop was busy; its rate is the loop's utilisation. Near 1: clients wait for the loop, see serverLoops.", "loop")
+	loopTurnsDesc    = describe("rocketmq_loop_turns_total", "Turns of an event loop: reads of a socket with all that follows, or writes of gathered answers. Requests a turn say how well work is gathered.", "loop")
+	pageFaultsDesc   = describe("rocketmq_page_faults_total", "Page faults of the process: minor ones find the page in memory, major ones read the disk. Major ones rising with sends: memory is short.", "kind")
+	limitHitsDesc    = describe("rocketmq_limit_hits_total", "How often a limit closed a connection, or refused one, a pull or an offset, by limit.", "limit")
+	laneQueueDesc    = describe("rocketmq_lane_queue_length", "Requests that wait for a worker. At its capacity requests answer SYSTEM_BUSY.", "lane")
+	laneWaitDesc     = describe("rocketmq_lane_head_wait_seconds", "How long the oldest of them has waited.", "lane")
+	readOnlyDesc     = describe("rocketmq_store_read_only", "Present, with value 1, once a fault made the store read-only; the cause is in the label.", "cause")
+	messagesInDesc   = describe("rocketmq_messages_in_total", "Messages of producers.", "topic")
+	bytesInDesc      = describe("rocketmq_throughput_in_total", "Bytes of producers.", "topic")
+	messagesOutDesc  = describe("rocketmq_messages_out_total", "Messages handed to consumers.", "topic", "consumer_group")
+	bytesOutDesc     = describe("rocketmq_throughput_out_total", "Bytes handed to consumers.", "topic", "consumer_group")
+	sentBackDesc     = describe("rocketmq_messages_sent_back_total", "Messages that consumers gave back for a retry.", "topic", "consumer_group")
 )
 
 func describeMetrics(ch chan<- *prometheus.Desc) {
-	for _, m := range brokerMetrics {
-		ch <- m.desc
-	}
-	for _, desc := range haDescs {
-		ch <- desc
-	}
-	for _, desc := range []*prometheus.Desc{
-		flushSecondsDesc, limitHitsDesc, laneQueueDesc, laneWaitDesc, readOnlyDesc,
-		messagesInDesc, bytesInDesc, messagesOutDesc, bytesOutDesc, sentBackDesc,
-	} {
-		ch <- desc
+	for _, doc := range metricDocs {
+		ch <- doc.desc
 	}
 }
 
@@ -158,8 +190,27 @@ func (b *BrokerController) collectMetrics(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(m.desc, m.kind, m.of(&s))
 	}
 	ch <- histogram(flushSecondsDesc, &s.store.FlushTimes)
+	ch <- histogram(fileWaitDesc, &s.store.FileWaits)
 	count := func(desc *prometheus.Desc, value int64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(value), labels...)
+	}
+	stages := b.sendTimes.snapshot()
+	for stage, name := range sendStageNames {
+		ch <- histogram(sendStageDesc, &stages[stage], name)
+		count(slowSendsDesc, b.sendTimes.slow[stage].Load(), name)
+	}
+	for group, name := range requestGroups {
+		count(requestsDesc, s.server.Requests[group], name)
+	}
+	for i, loop := range s.server.Loops {
+		name := strconv.Itoa(i)
+		ch <- prometheus.MustNewConstMetric(loopBusyDesc, prometheus.CounterValue, loop.Busy.Seconds(), name)
+		count(loopTurnsDesc, loop.Turns, name)
+	}
+	var usage unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &usage) == nil {
+		count(pageFaultsDesc, usage.Minflt, "minor")
+		count(pageFaultsDesc, usage.Majflt, "major")
 	}
 	count(limitHitsDesc, s.server.Refused, "connections")
 	count(limitHitsDesc, s.server.ClosedPartialBudget, "partialFrameBytes")

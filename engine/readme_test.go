@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,6 +24,7 @@ func TestReadmeTables(t *testing.T) {
 	}
 	want := replaceSection(t, string(text), "durability", durabilityTable())
 	want = replaceSection(t, want, "keys", keyTable())
+	want = replaceSection(t, want, "metrics", metricTable())
 	if want == string(text) {
 		return
 	}
@@ -57,6 +59,17 @@ func durabilityTable() string {
 			pool = "on"
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", flushWords[d.flush], roleWords[d.role], pool, d.survives)
+	}
+	return b.String()
+}
+
+func metricTable() string {
+	docs := slices.Clone(metricDocs)
+	slices.SortFunc(docs, func(a, b metricDoc) int { return strings.Compare(a.name, b.name) })
+	var b strings.Builder
+	b.WriteString("| metric | labels | kind | |\n|---|---|---|---|\n")
+	for _, doc := range docs {
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", doc.name, strings.Join(doc.labels, ", "), doc.kind, doc.help)
 	}
 	return b.String()
 }
