@@ -417,13 +417,13 @@ func (a *appender) endFile() error {
 		fillBlank(a.last)
 		return nil
 	}
-	var header [blankReserve]byte
 	rest := a.last.size - a.last.wrotePosition.Load()
-	if rest < blankReserve {
-		return a.writeThrough(nil, rest)
+	if rest >= blankReserve {
+		header := make([]byte, blankReserve)
+		putBlank(header, rest)
+		a.parts = append(a.parts, header)
 	}
-	putBlank(header[:], rest)
-	return a.writeThrough([][]byte{header[:]}, rest)
+	return a.writeThrough(rest)
 }
 
 func putBlank(header []byte, size int64) {
@@ -497,7 +497,7 @@ func (a *appender) writeGathered() error {
 	if len(a.gathered) == 0 {
 		return nil
 	}
-	err := a.writeThrough(a.parts, a.gatheredBytes)
+	err := a.writeThrough(a.gatheredBytes)
 	for _, put := range slices.Backward(a.gathered) {
 		put.status = PutOK
 		if err == nil {
@@ -509,8 +509,7 @@ func (a *appender) writeGathered() error {
 		}
 	}
 	clear(a.gathered)
-	clear(a.parts)
-	a.gathered, a.gatheredBytes, a.parts = a.gathered[:0], 0, a.parts[:0]
+	a.gathered, a.gatheredBytes = a.gathered[:0], 0
 	return err
 }
 
@@ -520,13 +519,14 @@ var errWriteFailed = errors.New("append")
 // noRecord is the end mark behind what is written through the file.
 var noRecord [blankReserve]byte
 
-// writeThrough writes parts at the write position, and only then moves it by size: readers, slaves and the flush go by it.
+// writeThrough writes a.parts at the write position, and only then moves it by size: readers, slaves and the flush go by it.
 //
 // It may run on an event loop. Into blocks that the populator has prepared, whose pages are in memory, it waits for no more
 // than a store to the mapping did: for a page that is just being handed to the disk, for memory, and when the machine
 // has too many dirty pages (balance_dirty_pages). The appender's goroutine, which takes what lies beyond, would be
 // another 15 µs of processor time a turn: as much as the write itself.
-func (a *appender) writeThrough(parts [][]byte, size int64) error {
+func (a *appender) writeThrough(size int64) error {
+	defer a.dropParts()
 	f := a.last
 	position := f.wrotePosition.Load()
 	end := position + size
@@ -535,9 +535,9 @@ func (a *appender) writeThrough(parts [][]byte, size int64) error {
 		defer a.log.populator.goOn()
 	}
 	if f.size-end >= blankReserve {
-		parts = append(parts, noRecord[:])
+		a.parts = append(a.parts, noRecord[:])
 	}
-	if err := f.region.WritevAt(parts, position); err != nil {
+	if err := f.region.WritevAt(a.parts, position); err != nil {
 		return fmt.Errorf("%w %d bytes at %d to %q: %w", errWriteFailed, size, position, f.path(), err)
 	}
 	f.wrotePosition.Store(end)
@@ -588,6 +588,11 @@ func fillBlanks(put *PutMessage, queueOffset, offset, now int64) bool {
 		rest = rest[size:]
 	}
 	return len(rest) == 0 && put.MsgNum > 0
+}
+
+func (a *appender) dropParts() {
+	clear(a.parts)
+	a.parts = a.parts[:0]
 }
 
 // expire ends puts that have waited for wait ms; the sweeper calls it.
@@ -658,7 +663,8 @@ func (a *appender) appendData(start int64, data []byte) (err error) {
 // appendRaw writes bytes that the last file has room for.
 func (a *appender) appendRaw(data []byte) error {
 	if a.through {
-		return a.writeThrough([][]byte{data}, int64(len(data)))
+		a.parts = append(a.parts, data)
+		return a.writeThrough(int64(len(data)))
 	}
 	f := a.last
 	position := f.wrotePosition.Load()

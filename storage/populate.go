@@ -2,19 +2,36 @@
 
 package storage
 
-import "fmt"
+import (
+	"fmt"
 
-// populateStep bounds one call, so that what is ready is published early.
-const populateStep = 1 << 20
+	"loopmq/storage/vfs"
+)
 
-// populateService brings pages of the last file in ahead of the write position, so that inline appends do not fault.
-// It only looks ahead: a put that comes faster is appended by the appender goroutine, which may fault.
+const (
+	// populateStep bounds one call, so that what is ready is published early.
+	populateStep = 1 << 20
+	// zeroStep bounds one write of zeros: appends to the file wait for it.
+	zeroStep = 64 << 10
+)
+
+var zeros [zeroStep]byte
+
+// populateService makes the last file ready ahead of the write position, for inline appends; a put that comes faster is
+// appended by the appender goroutine, which may fault or wait.
+//
+// For stores to the mapping it brings the pages in. For a log that is written through its files (SYNC_FLUSH) it writes
+// zeros and syncs them: a sync into blocks never written takes twice as long, because the file system notes each time
+// that they now are, and the write of part of a page that is in memory need not read the rest. Populated then means zeroed,
+// on disk and in memory. Zeros must not meet records: they go to the end of what is populated and of what is written,
+// whichever is the greater, and who writes beyond what is populated has the service stand still meanwhile.
 type populateService struct {
-	queue  *MappedFileQueue
-	window func() int64
-	// prepare has the disk write the window too: under SYNC_FLUSH a sync into blocks never written takes twice as long.
-	prepare bool
+	queue   *MappedFileQueue
+	window  func() int64
+	prepare bool // write zeros
 	latch   func(error)
+
+	zeroing chan struct{} // has an element while zeros are written, or nobody may. A lock that time may pass under.
 
 	wake    chan struct{}
 	stopped chan struct{}
@@ -24,6 +41,7 @@ type populateService struct {
 func newPopulateService(queue *MappedFileQueue, window func() int64, prepare bool, latch func(error)) *populateService {
 	return &populateService{
 		queue: queue, window: window, prepare: prepare, latch: latch,
+		zeroing: make(chan struct{}, 1),
 		wake:    make(chan struct{}, 1),
 		stopped: make(chan struct{}),
 		done:    make(chan struct{}),
@@ -74,31 +92,63 @@ func (s *populateService) run() {
 	}
 }
 
-// populate brings in a window from the write position on, as far as blocks are allocated. What cannot be brought in is
-// left to the appender goroutine, whose fault names the place. A sync that failed may have been the one to hear of
-// bytes that were appended, so it latches the store like any other.
+// stand waits until no zeros are being written, and none will be until goOn.
+func (s *populateService) stand() { s.zeroing <- struct{}{} }
+
+func (s *populateService) goOn() { <-s.zeroing }
+
+// populate makes a window from the write position on ready, as far as blocks are allocated. What cannot be is left to the
+// appender goroutine, whose error names the place.
 func (s *populateService) populate(f *MappedFile) {
-	from := max(f.populatedPosition.Load(), f.wrotePosition.Load())
 	to := min(f.wrotePosition.Load()+s.window(), f.allocatedPosition.Load())
-	if s.prepare && from < to {
-		f.region.ReadAhead(from, to, false)
-		defer f.region.ReadAhead(from, to, true) // for who reads it when it is cold
+	step := s.bringIn
+	if s.prepare {
+		step = s.zero
 	}
+	for more := true; more; {
+		more = step(f, to)
+	}
+}
+
+// bringIn does a step on the way to to; false when there is no next.
+func (s *populateService) bringIn(f *MappedFile, to int64) bool {
+	from := max(f.populatedPosition.Load(), f.wrotePosition.Load())
+	to = min(from+populateStep, to)
+	if from >= to || f.region.Populate(from, to) != nil {
+		return false
+	}
+	f.populatedPosition.Store(to)
+	return true
+}
+
+// zero is bringIn for a log that is written through its files. A sync that failed may have been the one to hear of bytes
+// that were appended, so it latches the store like any other.
+func (s *populateService) zero(f *MappedFile, to int64) bool {
+	s.stand()
+	from := max(f.populatedPosition.Load(), f.wrotePosition.Load())
+	to = min(from-from%populateStep+populateStep, to)
+	if from >= to || !writeZeros(f.region, from, to) {
+		s.goOn()
+		return false
+	}
+	err := f.region.Sync(from, to)
+	if err == nil {
+		f.populatedPosition.Store(to)
+	}
+	s.goOn()
+	if err != nil {
+		s.latch(fmt.Errorf("sync %d to %d of %q: %w", from, to, f.path(), err))
+	}
+	return err == nil
+}
+
+func writeZeros(r vfs.Region, from, to int64) bool {
 	for from < to {
-		next := min(from+populateStep, to)
-		if f.region.Populate(from, next) != nil {
-			return
+		next := min(from+zeroStep, to)
+		if r.WriteAt(zeros[:next-from], from) != nil {
+			return false
 		}
-		if s.prepare {
-			if err := f.region.Sync(from, next); err != nil {
-				s.latch(fmt.Errorf("sync %d to %d of %q: %w", from, next, f.path(), err))
-				return
-			}
-			if f.region.Populate(from, next) != nil { // the sync has write-protected the pages
-				return
-			}
-		}
-		f.populatedPosition.Store(next)
 		from = next
 	}
+	return true
 }

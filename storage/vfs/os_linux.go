@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -22,6 +23,8 @@ const (
 	interruptedMax = 1000
 	// forgetMin is the least range that a sync drops from the page table first.
 	forgetMin = 64 << 10
+	// writevPartsMax is IOV_MAX.
+	writevPartsMax = 1024
 )
 
 var pageSize = int64(os.Getpagesize())
@@ -60,6 +63,47 @@ func (r *region) msync(from, to int64) error {
 		return pathError("msync", r.path, fmt.Errorf("range [%d, %d): %w", from, to, err))
 	}
 	return nil
+}
+
+// WritevAt goes on behind a short write: what stopped the kernel is the error of the next try.
+func (r *region) WritevAt(parts [][]byte, off int64) error {
+	size := 0
+	for _, p := range parts {
+		size += len(p)
+	}
+	if err := r.check("pwritev", off, off+int64(size)); err != nil {
+		return err
+	}
+	for len(parts) > 0 {
+		n, err := r.pwritev(parts[:min(len(parts), writevPartsMax)], off)
+		if err != nil {
+			return err
+		}
+		off += int64(n)
+		for len(parts) > 0 && n >= len(parts[0]) {
+			n -= len(parts[0])
+			parts = parts[1:]
+		}
+		if n > 0 {
+			if err := r.WriteAt(parts[0][n:], off); err != nil {
+				return err
+			}
+			off += int64(len(parts[0]) - n)
+			parts = parts[1:]
+		}
+	}
+	return nil
+}
+
+func (r *region) pwritev(parts [][]byte, off int64) (n int, err error) {
+	err = r.control("pwritev", func(fd int) (err error) {
+		n, err = unix.Pwritev(fd, parts, off)
+		return err
+	})
+	if err == nil && n == 0 && slices.ContainsFunc(parts, func(p []byte) bool { return len(p) > 0 }) {
+		err = pathError("pwritev", r.path, io.ErrShortWrite)
+	}
+	return n, err
 }
 
 // Allocate uses fallocate, which keeps what is there. A file system without it gets one write per page, of the byte
@@ -108,14 +152,6 @@ func (r *region) Populate(from, to int64) error {
 		return r.touch(from, to)
 	}
 	return err
-}
-
-func (r *region) ReadAhead(from, to int64, on bool) {
-	advice := unix.MADV_RANDOM
-	if on {
-		advice = unix.MADV_NORMAL
-	}
-	_ = r.madvise(from, to, advice)
 }
 
 // WillNeed falls back to read-ahead, which does not wait, on kernels before 5.14.

@@ -60,14 +60,13 @@ type Region interface {
 	// WriteAt writes through the file, not the mapping; both show the same bytes afterwards. It writes all of p or
 	// returns an error.
 	WriteAt(p []byte, off int64) error
+	// WritevAt is WriteAt of parts back to back. When it fails, any of their bytes may be written or not. The parts' elements
+	// stay as they are.
+	WritevAt(parts [][]byte, off int64) error
 	// Allocate backs [from, to) with blocks, so that no store into the range can meet a full disk. Bytes keep their value.
 	Allocate(from, to int64) error
 	// Populate brings [from, to) in, writable, so that stores there do not fault. It blocks, and is best effort.
 	Populate(from, to int64) error
-	// ReadAhead says whether a fault in [from, to) may bring in more than its page: that is cheaper, but the kernel then makes
-	// folios of up to the size of its read-ahead, which may be megabytes, and a store makes all of a folio dirty. Each sync of
-	// a few records writes a whole one. On unless said otherwise.
-	ReadAhead(from, to int64, on bool)
 	// WillNeed brings [from, to) in for reading. It blocks, and is best effort.
 	WillNeed(from, to int64) error
 	// Protect makes the range inaccessible: only for the invariants build tag, to catch late readers. Memory that cannot

@@ -43,7 +43,7 @@ const (
 	OpRead
 	OpLock
 	OpUsage
-	OpWrite // Region.WriteAt, and the write of WriteFile
+	OpWrite // Region.WriteAt, each page of Region.WritevAt, and the write of WriteFile
 	OpSync  // Region.Sync, and the sync of WriteFile
 	OpAllocate
 	OpPopulate

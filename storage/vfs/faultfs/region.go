@@ -197,6 +197,20 @@ func (r *region) WriteAt(p []byte, off int64) error {
 	return nil
 }
 
+// WritevAt is an OpWrite for each page of each part, as the kernel copies them: a crash or a fault comes between any two.
+func (r *region) WritevAt(parts [][]byte, off int64) error {
+	for _, p := range parts {
+		for len(p) > 0 {
+			n := min(len(p), int(pageSize-off%pageSize))
+			if err := r.WriteAt(p[:n], off); err != nil {
+				return err
+			}
+			p, off = p[n:], off+int64(n)
+		}
+	}
+	return nil
+}
+
 func (r *region) Allocate(from, to int64) error {
 	if err := r.begin(OpAllocate, from, to); err != nil {
 		return err
@@ -207,8 +221,7 @@ func (r *region) Allocate(from, to int64) error {
 
 func (r *region) Populate(from, to int64) error { return r.touch(OpPopulate, from, to) }
 
-func (r *region) ReadAhead(from, to int64, on bool) {}
-func (r *region) WillNeed(from, to int64) error     { return r.touch(OpWillNeed, from, to) }
+func (r *region) WillNeed(from, to int64) error { return r.touch(OpWillNeed, from, to) }
 
 func (r *region) touch(op Op, from, to int64) error {
 	err := r.begin(op, from, to)
