@@ -2,12 +2,15 @@
 
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
+BENCHSTAT   ?= golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 SEEDS       ?= 500
 HA_SEEDS    ?= 300
 SOAK_SEEDS  ?= 20000
 FUZZTIME    ?= 30s
 ROUNDS      ?= 3
 BENCH_DIR   ?= bin/bench
+BENCH       ?= .
+COUNT       ?= 6
 
 # Tests that have a long form.
 SOAK_TESTS = ^Test(NoLostWakeup|ManyStrangers|PartialFramesBudget|PeersThatDoNotRead|HeldPullGetsLoneMessageSoon)$$
@@ -69,8 +72,10 @@ bench: build ## five minutes of measurements, recorded in bench/results; needs 1
 bench-peer: build ## the same work for loopmq and the Java brokers 4.9.7 and 5.3.3, ROUNDS (3) turns each, an hour; needs a JDK and Maven
 	bin/loopmq bench compare --servers loopmq,java:4.9.7,java:5.3.3 --again --rounds $(ROUNDS) --duration 6s --settle 15s --dir $(BENCH_DIR) $(call record,peers)
 
-bench-micro: ## micro-benchmarks
-	go test -run '^$$' -bench . -benchmem ./...
+bench-micro: ## micro-benchmarks that match BENCH (all), COUNT (6) times, in bin/micro.txt; beside an earlier file with BASE=
+	@mkdir -p bin
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) -timeout 0 ./... > bin/micro.txt || { cat bin/micro.txt; exit 1; }
+	go run $(BENCHSTAT) $(BASE) bin/micro.txt
 
 lint: ## gofmt, go mod tidy, vet, staticcheck
 	@files=$$(gofmt -l .); [ -z "$$files" ] || { echo "not formatted:" $$files >&2; exit 1; }
