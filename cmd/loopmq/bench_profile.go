@@ -16,13 +16,15 @@ import (
 
 const (
 	profileDialTimeout = 5 * time.Second
+	// profileSlack is how long a profile may take beyond its time: a broker under load symbolizes it.
+	profileSlack = 30 * time.Second
 	// profileSecondsMax bounds the CPU profile of a long run; runs without a fixed length have profileSecondsOpen.
 	profileSecondsMax  = 120
 	profileSecondsOpen = 10
 )
 
-// benchProfiles collects profiles of a broker from its admin port: of its processors while the window lasts, of its heap,
-// locks and waits at the end of the window.
+// benchProfiles collects profiles of a broker from its admin port: of its processors, locks and waits while the window
+// lasts, of its heap at the window's end.
 type benchProfiles struct {
 	base, dir string
 	cancel    context.CancelFunc
@@ -58,16 +60,16 @@ func (p *benchProfiles) begin(window time.Duration) {
 		seconds = profileSecondsOpen
 	}
 	var ctx context.Context
-	ctx, p.cancel = context.WithTimeout(context.Background(), time.Duration(seconds)*time.Second+profileDialTimeout)
-	p.collected.Go(func() { p.save(ctx, "cpu.pprof", fmt.Sprintf("profile?seconds=%d", seconds)) })
+	ctx, p.cancel = context.WithTimeout(context.Background(), time.Duration(seconds)*time.Second+profileSlack)
+	for file, name := range map[string]string{"cpu.pprof": "profile", "mutex.pprof": "mutex", "block.pprof": "block"} {
+		p.collected.Go(func() { p.save(ctx, file, fmt.Sprintf("%s?seconds=%d", name, seconds)) })
+	}
 }
 
 func (p *benchProfiles) end() {
 	ctx, cancel := context.WithTimeout(context.Background(), profileDialTimeout)
 	defer cancel()
-	for _, name := range []string{"heap", "mutex", "block"} {
-		p.save(ctx, name+".pprof", name)
-	}
+	p.save(ctx, "heap.pprof", "heap")
 }
 
 // err waits for what is under way, and tells what failed.
