@@ -56,6 +56,7 @@ type BrokerController struct {
 	coldPullLane *reactor.Lane
 	queryLane    *reactor.Lane // 12, 33, 36 and what reads records
 	adminLane    *reactor.Lane // one worker: topics, groups, configuration
+	newTopicLane *reactor.Lane // one worker: sends to new topics, which name servers hear of first
 
 	// storeHost is the address that stored records carry, brokerIP1:listenPort; set when the port is bound.
 	storeHost atomic.Pointer[netip.AddrPort]
@@ -178,10 +179,14 @@ func (b *BrokerController) startLanes() {
 	b.coldPullLane = reactor.NewLane("coldPull", cfg.PullMessageThreadPoolNums, cfg.PullThreadPoolQueueCapacity)
 	b.queryLane = reactor.NewLane("query", cfg.QueryMessageThreadPoolNums, cfg.QueryThreadPoolQueueCapacity)
 	b.adminLane = reactor.NewLane("admin", 1, cfg.AdminQueueCapacity)
+	b.newTopicLane = reactor.NewLane("newTopic", 1, newTopicBatchesMax)
 }
 
+// newTopicBatchesMax bounds the batches of sends that wait for name servers, of up to sendsGatheredMax each.
+const newTopicBatchesMax = 4
+
 func (b *BrokerController) lanes() []*reactor.Lane {
-	return []*reactor.Lane{b.pullLane, b.coldPullLane, b.queryLane, b.adminLane}
+	return []*reactor.Lane{b.pullLane, b.coldPullLane, b.queryLane, b.adminLane, b.newTopicLane} // work goes from admin to newTopic
 }
 
 // newServer makes the client port, with its VIP port listenPort-2, and gives each request code its processor.

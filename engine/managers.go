@@ -20,8 +20,12 @@ func (b *BrokerController) topicsChanged() {
 }
 
 // awaitRegistered lets an answer to a tool wait, but not long, until name servers have the changed topics. Not for event loops.
-func (b *BrokerController) awaitRegistered() {
-	if b.outer != nil {
-		b.outer.AwaitRegistered()
+func (b *BrokerController) awaitRegistered() { b.registration()() }
+
+// registration leaves the waiting of awaitRegistered to await.
+func (b *BrokerController) registration() (await func()) {
+	if b.outer == nil {
+		return func() {}
 	}
+	return b.outer.Registration()
 }

@@ -157,11 +157,16 @@ func (o *BrokerOuterAPI) TopicsChanged() {
 
 // AwaitRegistered returns when every name server that answers at all has what was changed before the call, or after
 // registeredWait. Whoever makes a topic with a tool uses it next, and asks a name server where it is.
-func (o *BrokerOuterAPI) AwaitRegistered() {
-	change := o.changes.Load()
-	for deadline := time.Now().Add(registeredWait); time.Now().Before(deadline); time.Sleep(registeredPoll) {
-		if !slices.ContainsFunc(o.snapshot(), func(l *nameServerLink) bool { return l.lacks(change) }) {
-			return
+func (o *BrokerOuterAPI) AwaitRegistered() { o.Registration()() }
+
+// Registration begins what AwaitRegistered does and leaves the waiting to await.
+func (o *BrokerOuterAPI) Registration() (await func()) {
+	change, deadline := o.changes.Load(), time.Now().Add(registeredWait)
+	return func() {
+		for ; time.Now().Before(deadline); time.Sleep(registeredPoll) {
+			if !slices.ContainsFunc(o.snapshot(), func(l *nameServerLink) bool { return l.lacks(change) }) {
+				return
+			}
 		}
 	}
 }

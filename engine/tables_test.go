@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"loopmq/reactor"
+	"loopmq/reactor/remoting"
 	"loopmq/storage/vfs/faultfs"
 )
 
@@ -177,6 +178,29 @@ func TestTopicsMadeTogether(t *testing.T) {
 	want("fits", nil)
 	create("does-not-fit")
 	want("does-not-fit", errTableFull)
+}
+
+// A send that made a topic waits for the name servers, and nothing else does: the admin worker goes on.
+func TestNewTopicDoesNotHoldUpTheAdminWorker(t *testing.T) {
+	b := startTestBroker(t, nil)
+	registered := make(chan struct{})
+	b.topics.registration = func() func() { return func() { <-registered } }
+	c := b.dial()
+	var sends []chan *remoting.Command
+	for i := range 3 {
+		sends = append(sends, c.start(c.request(remoting.SendMessageV2, []byte("x"), sendV2(fmt.Sprint("new", i), 0, "")...))...)
+		wantCode(t, c.call(remoting.UpdateAndCreateTopic, nil, "topic", fmt.Sprint("tool", i), "readQueueNums", "1", "writeQueueNums", "1",
+			"perm", "6", "topicFilterType", "SINGLE_TAG", "defaultTopic", topicAutoCreate), remoting.Success)
+	}
+	for i, ch := range sends {
+		if len(ch) > 0 {
+			t.Errorf("send %d was answered before the name servers had its topic", i)
+		}
+	}
+	close(registered)
+	for _, ch := range sends {
+		wantCode(t, c.await(ch), remoting.Success)
+	}
 }
 
 // Topics come back from the file as they were, with members of later versions.

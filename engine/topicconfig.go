@@ -169,6 +169,9 @@ type TopicConfigManager struct {
 	// Topics that sends wait for, by name, and how many sends; the admin worker's alone.
 	wanted  map[string]*wantedTopic
 	waiting int
+
+	// registration returns a wait for the name servers to have what was changed by now.
+	registration func() (await func())
 }
 
 // sendsGatheredMax bounds the sends that wait for one write of the table.
@@ -185,6 +188,7 @@ type wantedTopic struct {
 func newTopicConfigManager(b *BrokerController) (*TopicConfigManager, error) {
 	m := &TopicConfigManager{
 		b: b, table: newConfigTable[*TopicConfig](b.tableFile("topics.json")), wanted: make(map[string]*wantedTopic),
+		registration: b.registration,
 	}
 	m.table.encode = writeTopicTable
 	m.table.sizeOf = func(name string, c *TopicConfig) int { return len(name) + c.jsonSize() }
@@ -270,6 +274,7 @@ func (m *TopicConfigManager) forSend(topic, defaultTopic string, queueNums, sysF
 
 // createGathered makes a topic, durably, and says so by made. It is for the admin worker, which it does not hold up: the
 // topics of all sends that are in the lane by now go into one write of the file. That is when a burst of new topics comes.
+// made runs on the worker, or on the one that waits for name servers.
 func (m *TopicConfigManager) createGathered(c *TopicConfig, peer string, made func(error)) {
 	if err := c.validate(); err != nil {
 		made(err)
@@ -302,10 +307,9 @@ func (m *TopicConfigManager) createWanted() {
 	}
 	var err error
 	if len(put) > 0 {
-		if err = m.table.change(put); err == nil {
-			m.b.awaitRegistered() // whoever has sent to a topic may look for it next
-		}
+		err = m.table.change(put)
 	}
+	outcomes := make(map[*wantedTopic]error, len(wanted))
 	for name, w := range wanted {
 		failed := err
 		switch {
@@ -317,9 +321,24 @@ func (m *TopicConfigManager) createWanted() {
 		if failed == nil && put[name] != nil {
 			m.b.logger.Info("topic created by a send", "topic", name, "queues", w.config.WriteQueueNums, "peer", w.peer)
 		}
-		for _, made := range w.made {
-			made(failed)
+		outcomes[w] = failed
+	}
+	tell := func() {
+		for w, failed := range outcomes {
+			for _, made := range w.made {
+				made(failed)
+			}
 		}
+	}
+	if len(put) == 0 {
+		tell()
+		return
+	}
+	// Whoever has sent to a topic may look for it next.
+	await := m.registration()
+	awaitAndTell := func() { await(); tell() }
+	if m.b.newTopicLane == nil || !m.b.newTopicLane.Submit(awaitAndTell) {
+		awaitAndTell() // the name servers do not keep up: then the worker waits for them
 	}
 }
 
