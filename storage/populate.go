@@ -11,8 +11,9 @@ import (
 const (
 	// populateStep bounds one call, so that what is ready is published early.
 	populateStep = 1 << 20
-	// zeroStep bounds one write of zeros: appends to the file wait for it.
-	zeroStep = 64 << 10
+	// zeroStep bounds one write of zeros: appends to the file wait for it, and the kernel makes folios of up to its size, each
+	// of which counts as written whole when a byte of it is.
+	zeroStep = 16 << 10
 )
 
 var zeros [zeroStep]byte
