@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
+
+	"golang.org/x/sys/unix"
 )
 
 const loopback = "127.0.0.1"
@@ -18,23 +20,53 @@ const (
 )
 
 // freePort is a port that is free with the neighbours a broker takes: two below is Java's fast listener, one above is for
-// slaves.
-func freePort() (int, error) {
+// slaves. All are held until the site closes: a server starts some time after its port was chosen, and again after it
+// was killed, and other runs on this machine look for ports meanwhile.
+func (s *Site) freePort() (int, error) {
 	for range portTries {
 		port := portsFrom + rand.IntN(portsTo-portsFrom)
-		if isFree(port-2) && isFree(port) && isFree(port+1) {
+		if held, err := holdPorts(port-2, port, port+1); err == nil {
+			s.ports = append(s.ports, held...)
 			return port, nil
 		}
 	}
 	return 0, errors.New("no free ports")
 }
 
-func isFree(port int) bool {
-	l, err := net.Listen("tcp", hostPort(port))
-	if err != nil {
-		return false
+// holdPorts holds all of them or none.
+func holdPorts(ports ...int) (held []int, err error) {
+	for _, port := range ports {
+		fd, err := holdPort(port)
+		if err != nil {
+			return nil, errors.Join(err, releasePorts(held))
+		}
+		held = append(held, fd)
 	}
-	return l.Close() == nil
+	return held, nil
+}
+
+// holdPort binds a socket to a port that nobody has. From then on it may be shared with who allows that too, as servers
+// do (SO_REUSEADDR); another holdPort does not, at first.
+func holdPort(port int) (fd int, err error) {
+	if fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
+		return 0, err
+	}
+	err = unix.Bind(fd, &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}})
+	if err == nil {
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+	}
+	if err != nil {
+		return 0, errors.Join(err, unix.Close(fd))
+	}
+	return fd, nil
+}
+
+func releasePorts(held []int) error {
+	var errs []error
+	for _, fd := range held {
+		errs = append(errs, unix.Close(fd))
+	}
+	return errors.Join(errs...)
 }
 
 func hostPort(port int) string { return net.JoinHostPort(loopback, strconv.Itoa(port)) }

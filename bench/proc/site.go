@@ -48,6 +48,7 @@ type Site struct {
 	NameServer string // its address
 	dir        string
 	processes  []*Process
+	ports      []int // sockets that hold them
 }
 
 // NewSite makes a directory in parent and starts a name server, whose binary is loopmq's.
@@ -86,7 +87,9 @@ func (s *Site) Close() error {
 	for _, p := range slices.Backward(s.processes) {
 		p.Kill() // what they hold is removed
 	}
-	return os.RemoveAll(s.dir)
+	held := s.ports
+	s.ports = nil
+	return errors.Join(releasePorts(held), os.RemoveAll(s.dir))
 }
 
 func (s *Site) startNameServer(ctx context.Context, binary string) error {
@@ -94,7 +97,7 @@ func (s *Site) startNameServer(ctx context.Context, binary string) error {
 	if err != nil {
 		return err
 	}
-	port, err := freePort()
+	port, err := s.freePort()
 	if err != nil {
 		return err
 	}
@@ -123,7 +126,7 @@ func (s *Site) StartNull(ctx context.Context, binary string) (addr string, err e
 	if err != nil {
 		return "", err
 	}
-	port, err := freePort()
+	port, err := s.freePort()
 	if err != nil {
 		return "", err
 	}
@@ -217,7 +220,7 @@ func (s *Site) NewBroker(flavour Flavour, o BrokerOptions) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	port, err := freePort()
+	port, err := s.freePort()
 	if err != nil {
 		return nil, err
 	}
