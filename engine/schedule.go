@@ -15,9 +15,10 @@ import (
 )
 
 const (
-	// deliverInterval is how often levels are looked at; nearer due times are met exactly. Source:
-	// ScheduleMessageService#DELAY_FOR_A_WHILE.
+	// deliverInterval is when a level is tried again. Source: ScheduleMessageService#DELAY_FOR_A_WHILE.
 	deliverInterval = 100 * time.Millisecond
+	// deliverIdle is the most between two looks at a level; nearer due times are met exactly.
+	deliverIdle = time.Second
 	// deliverFirstDelay is the pause after start. Source: ScheduleMessageService#FIRST_DELAY_TIME.
 	deliverFirstDelay = time.Second
 	// deliverBatchMax and deliverBytesMax bound what one level puts before the others get their turn. A batch is awaited, so
@@ -276,7 +277,7 @@ func (s *ScheduleMessageService) deliver() {
 // step delivers all that is due and says when to look again.
 func (s *ScheduleMessageService) step(now time.Time) time.Duration {
 	millis := s.makeLevels(now)
-	wait := deliverInterval
+	wait := deliverIdle
 	for again := true; again; {
 		again = false
 		for i, delay := range millis {
@@ -357,7 +358,8 @@ func (s *ScheduleMessageService) clamp(l *delayLevel, now time.Time) {
 func (s *ScheduleMessageService) readDue(l *delayLevel, delay int64, now time.Time) time.Duration {
 	l.next = l.offset
 	nowMillis := now.UnixMilli()
-	wait := deliverInterval
+	// What comes to an empty level meanwhile is due no sooner than its delay.
+	wait := min(max(time.Duration(delay)*time.Millisecond, deliverInterval), deliverIdle)
 	size := 0
 	var due [deliverBatchMax]storage.ConsumeQueueUnit
 	n := 0

@@ -104,9 +104,6 @@ func (c *HAClient) Start() error {
 		Logger:        c.logger,
 		OnTick:        c.onTick,
 	}
-	if c.config().HaReportSynced {
-		cfg.TickInterval = syncedInterval
-	}
 	var err error
 	if c.client, err = reactor.NewClient(cfg, &slaveHandler{c}); err != nil {
 		return err
@@ -239,10 +236,14 @@ func (c *HAClient) ask(l *haLink, answered func(first storage.PhyOffset, err err
 
 var errNoMinOffset = errors.New("nobody tells the master's first offset")
 
-func (c *HAClient) onTick() {
+func (c *HAClient) onTick() (next time.Duration) {
 	if l := c.link.Load(); l != nil {
 		l.conn.Post(l.onLoopTick)
 	}
+	if c.config().HaReportSynced {
+		return syncedInterval
+	}
+	return tickInterval
 }
 
 // slaveHandler gets the events of the connection to the master.

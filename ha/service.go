@@ -18,6 +18,12 @@ import (
 // connectionsMax bounds what may connect to the HA port at the same time, strangers included.
 const connectionsMax = 1024
 
+const (
+	tickInterval = 100 * time.Millisecond
+	// aloneTickInterval is that of a master without slaves, if that is soon enough for the first heartbeat of one that comes.
+	aloneTickInterval = time.Second
+)
+
 // HAService is the master side: it listens, feeds the slaves that connect, and answers sends that wait for them.
 // Every broker listens, slaves too, as in RocketMQ. Source: HAService.
 type HAService struct {
@@ -277,14 +283,19 @@ func (s *HAService) remove(c *HAConnection) {
 }
 
 // onTick runs on a goroutine of its own: heartbeat, housekeeping, and whatever a lost wake-up would have left.
-func (s *HAService) onTick() {
+func (s *HAService) onTick() (next time.Duration) {
 	s.lag.sample(time.Now(), s.store.MaxPhyOffset())
 	s.publishAcked() // inSyncReplicas may have changed
 	s.stepTail(time.Now())
 	s.dropNoted()
-	for _, c := range *s.connections.Load() {
+	connections := *s.connections.Load()
+	for _, c := range connections {
 		c.conn.Post(c.tick)
 	}
+	if len(connections) == 0 {
+		return min(aloneTickInterval, max(tickInterval, s.config().HaSendHeartbeatInterval/2))
+	}
+	return tickInterval
 }
 
 // DropSlaves closes all connections: this log was cut, and what was sent of it may no longer be in it. The slaves come

@@ -19,9 +19,8 @@ type ClientConfig struct {
 	DialTimeout   time.Duration // 3 s
 	Logger        *slog.Logger
 
-	// OnTick runs every TickInterval on a goroutine of its own; it may only post. No tick when nil.
-	OnTick       func()
-	TickInterval time.Duration // 100 ms
+	// OnTick runs on a goroutine of its own and says when to run it next; it may only post. No tick when nil.
+	OnTick func() time.Duration
 }
 
 const dialTimeoutDefault = 3 * time.Second
@@ -38,9 +37,6 @@ func (c *ClientConfig) ensureDefaults() {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
-	}
-	if c.TickInterval <= 0 {
-		c.TickInterval = tickIntervalDefault
 	}
 }
 
@@ -60,7 +56,7 @@ func NewClient(cfg ClientConfig, handler Handler) (*Client, error) {
 	cfg.ensureDefaults()
 	c := &Client{cfg: cfg}
 	c.logger.logger = cfg.Logger
-	c.events = events{handler: handler, tick: cfg.TickInterval, onTick: cfg.OnTick}
+	c.events = events{handler: handler, onTick: cfg.OnTick}
 	var err error
 	c.gnet, err = gnet.NewClient(&c.events,
 		gnet.WithLogger(&c.logger),

@@ -193,11 +193,12 @@ func TestClientDial(t *testing.T) {
 		},
 	}
 	ticks := make(chan bool, 100)
-	c, err := NewClient(ClientConfig{Logger: quiet(), TickInterval: time.Millisecond, OnTick: func() {
+	c, err := NewClient(ClientConfig{Logger: quiet(), OnTick: func() time.Duration {
 		select {
 		case ticks <- true:
 		default:
 		}
+		return time.Millisecond
 	}}, h)
 	if err != nil {
 		t.Fatal(err)

@@ -48,7 +48,8 @@ type core struct {
 	opaque               atomic.Int32
 	sessionIDs           atomic.Uint64
 	partials, outputs    budget
-	ticks                int       // of the ticker alone
+	fullTickAt           time.Time // the ticker's alone, as is tickedRequests
+	tickedRequests       int64
 	strangers, overLimit sometimes // log lines
 
 	mu       sync.Mutex // guards the rest
@@ -63,7 +64,9 @@ const (
 	turnProcessorsMax = 64
 
 	strangersLogInterval = 5 * time.Second
-	ticksPerFullTick     = int(time.Second / tickIntervalDefault)
+	// tickInterval is how often unsent output is measured, fullTickInterval how often ages are looked at.
+	tickInterval     = 100 * time.Millisecond
+	fullTickInterval = time.Second
 )
 
 // registration says who serves a code, and where.
@@ -204,17 +207,34 @@ func (c *core) allLoops() []*Loop {
 	return slices.Clone(c.loops)
 }
 
-// onTick runs on the ticker's goroutine. Loops with unsent output are asked every time, the others once a second.
-func (c *core) onTick() {
-	c.ticks++
-	full := c.ticks%ticksPerFullTick == 0
+// onTick runs on the ticker's goroutine. Loops with unsent output are asked every time, the others once a second. While
+// nobody asks for anything and nothing is unsent it sleeps that second through: wakes are what an idle node costs.
+func (c *core) onTick() (next time.Duration) {
+	now := time.Now()
+	full := now.Sub(c.fullTickAt) >= fullTickInterval-tickInterval/2
+	if full {
+		c.fullTickAt = now
+	}
+	next = fullTickInterval
+	requests := int64(0)
 	for _, l := range c.allLoops() {
-		if (full || l.unsent.Load() > 0) && l.ticking.CompareAndSwap(false, true) {
+		for i := range l.requests {
+			requests += l.requests[i].Load()
+		}
+		unsent := l.unsent.Load() > 0
+		if unsent {
+			next = tickInterval
+		}
+		if (full || unsent) && l.ticking.CompareAndSwap(false, true) {
 			if !l.post(func() { l.tick(full) }) {
-				return
+				return next
 			}
 		}
 	}
+	if requests != c.tickedRequests {
+		c.tickedRequests, next = requests, tickInterval
+	}
+	return next
 }
 
 // dispatch hands a request to its processor, on the loop or on its lane.

@@ -47,8 +47,7 @@ func (f posted) Run(context.Context) error { f(); return nil }
 type events struct {
 	handler Handler
 	gate    gate
-	tick    time.Duration
-	onTick  func()
+	onTick  func() time.Duration
 	// Of a server only.
 	onBoot func(gnet.Engine)
 	admit  func() bool
@@ -66,8 +65,7 @@ func (e *events) OnBoot(engine gnet.Engine) gnet.Action {
 func (e *events) OnShutdown(gnet.Engine) { e.gate.end() }
 
 func (e *events) OnTick() (time.Duration, gnet.Action) {
-	e.onTick()
-	return e.tick, gnet.None
+	return e.onTick(), gnet.None
 }
 
 // dialled travels with a connection that is being enrolled: what the caller wants as its context, and the Conn.

@@ -27,14 +27,12 @@ type ServerConfig struct {
 	ConnectionsMax int      // from RLIMIT_NOFILE less a reserve
 	Logger         *slog.Logger
 
-	// OnTick runs every TickInterval on a goroutine of its own; it may only post. No tick when nil.
-	OnTick       func()
-	TickInterval time.Duration // 100 ms
+	// OnTick runs on a goroutine of its own and says when to run it next; it may only post. No tick when nil.
+	OnTick func() time.Duration
 }
 
 const (
 	readBufferCapDefault = 64 << 10
-	tickIntervalDefault  = 100 * time.Millisecond
 	refusedLogInterval   = 5 * time.Second
 )
 
@@ -47,9 +45,6 @@ func (c *ServerConfig) ensureDefaults() {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
-	}
-	if c.TickInterval <= 0 {
-		c.TickInterval = tickIntervalDefault
 	}
 }
 
@@ -81,7 +76,7 @@ func NewServer(cfg ServerConfig, handler Handler) *Server {
 	s.logger.logger = cfg.Logger
 	s.refusal.interval = refusedLogInterval
 	s.events = events{
-		handler: handler, tick: cfg.TickInterval, onTick: cfg.OnTick,
+		handler: handler, onTick: cfg.OnTick,
 		onBoot: s.onBoot, admit: s.admit, left: func() { s.connections.Add(-1) },
 	}
 	return s
