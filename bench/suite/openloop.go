@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -144,10 +145,10 @@ func (h *host) measureOpenLoop(ctx context.Context, s result.Settings) (*result.
 	defer beside.Wait()
 	defer stop()
 	beside.Go(func() { heart.beat(loading) })
-	var read int64
+	var read atomic.Int64
 	var readErr error
 	if s.Backlog > 0 {
-		beside.Go(func() { read, readErr = h.readOverAndOver(loading, s.Backlog) })
+		beside.Go(func() { readErr = h.readOverAndOver(loading, s.Backlog, &read) })
 	}
 	var nullResult *result.Result
 	var nullErr error
@@ -167,7 +168,7 @@ func (h *host) measureOpenLoop(ctx context.Context, s result.Settings) (*result.
 	if err = errors.Join(err, nullErr, readErr); err != nil {
 		return nil, err
 	}
-	r.Null, r.Beside, r.Stalls = nullResult.Latency, read, attribute(&late, &null, &heart, begin)
+	r.Null, r.Beside, r.Stalls = nullResult.Latency, read.Load(), attribute(&late, &null, &heart, begin)
 	return r, nil
 }
 
@@ -214,19 +215,19 @@ func dropFromMemory(fileSystem, store string) error {
 	})
 }
 
-// readOverAndOver reads the backlog from its first message to its last, and again, until ctx ends.
-func (h *host) readOverAndOver(ctx context.Context, count int64) (read int64, err error) {
+// readOverAndOver reads the backlog from its first message to its last, and again, until ctx ends; it counts the messages.
+func (h *host) readOverAndOver(ctx context.Context, count int64, read *atomic.Int64) error {
 	cfg := load.DefaultConfig()
 	cfg.Workload, cfg.Broker, cfg.Topics, cfg.From = load.Consume, h.addr(), []string{backlogTopic}, load.FromFirst
 	cfg.Connections, cfg.Count = 1, count/fillBatch*fillBatch
 	for ctx.Err() == nil {
 		r, err := load.Run(ctx, cfg, load.Hooks{})
 		if err != nil && ctx.Err() == nil {
-			return read, fmt.Errorf("consumer of the backlog: %w", err)
+			return fmt.Errorf("consumer of the backlog: %w", err)
 		}
 		if r != nil {
-			read += r.Messages
+			read.Add(r.Messages)
 		}
 	}
-	return read, nil
+	return nil
 }

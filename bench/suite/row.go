@@ -116,7 +116,7 @@ const coldBacklog = 1_000_000
 func openLoopRows() []Row {
 	return []Row{
 		openLoopRow("1 KiB, 5,000 a second, open loop", 0),
-		openLoopRow("the same beside a consumer that reads a cold backlog", coldBacklog),
+		openLoopRow("1 KiB, 5,000 a second, open loop, beside a reader of a cold backlog", coldBacklog),
 	}
 }
 
@@ -130,7 +130,7 @@ func withSlaves(n int) func(*result.Settings) {
 
 func slaveRows() []Row {
 	rows := []Row{pipelinedRow("1 KiB, 20,000 a second, no slave", 1024, 4, 64, atRate(steadyRate))}
-	for i, name := range []string{"the same with a slave", "the same with two slaves"} {
+	for i, name := range []string{"1 KiB, 20,000 a second, a slave", "1 KiB, 20,000 a second, two slaves"} {
 		rows = append(rows, pipelinedRow(name, 1024, 4, 64, atRate(steadyRate), withSlaves(i+1)).against(rows[0]))
 	}
 	return rows
