@@ -45,6 +45,9 @@ type haLink struct {
 	comparing [sha256.Size]byte // this log's hash of the range asked for
 	seam      *seamCheck        // of a RocketMQ master's first bytes; nil once they have joined
 	next      storage.PhyOffset // where the next frame begins
+	began     storage.PhyOffset // where the first one did
+	beganAt   time.Time
+	caughtUp  bool              // had what the master had when the transfer began, or, of RocketMQ's, all that it had to send
 	reported  storage.PhyOffset // never falls: what is reported is held
 	frames    int64             // with bytes
 	vouched   bool              // the master still has what comes next, as far as a question told
@@ -304,10 +307,21 @@ func (l *haLink) append(body []byte) error {
 	if err := l.client.store.AppendToCommitLog(offset, body); err != nil {
 		return fmt.Errorf("this slave cannot write its log: %w", err)
 	}
-	if !l.rocketMQ && l.next >= l.hello.end {
+	if !l.rocketMQ && l.next >= l.hello.end && !l.caughtUp {
+		l.sayCaughtUp()
 		return l.client.state.setCopying(false)
 	}
 	return nil
+}
+
+// sayCaughtUp ends the operator's wait for a new slave.
+func (l *haLink) sayCaughtUp() {
+	l.caughtUp = true
+	if bytes := int64(l.next - l.began); bytes > 0 {
+		took := time.Since(l.beganAt)
+		l.client.logger.Info("caught up with the master", "master", l.addr, "end", l.next, "bytes", bytes,
+			"took", took.Round(time.Millisecond), "mb_per_s", int64(float64(bytes)/1e6/max(took.Seconds(), 1e-3)))
+	}
 }
 
 // followRocketMQ reports this log's end to a master that knows no handshake.
@@ -354,6 +368,7 @@ func (l *haLink) follow(offset storage.PhyOffset, now time.Time) {
 	}
 	c.logger.Info("following a RocketMQ master", "master", l.addr, "from", offset)
 	l.state, l.rocketMQ, l.next, l.reported = linkTransfer, true, offset, offset
+	l.began, l.beganAt = offset, now
 	l.seam = newSeamCheck(c.store)
 	l.sendReport(int64(offset), now)
 }
@@ -377,6 +392,9 @@ func (l *haLink) onHeartbeat(now time.Time) {
 			l.fail(l.expired(first))
 		default:
 			l.vouched = true
+			if !l.caughtUp {
+				l.sayCaughtUp()
+			}
 			if err := l.client.state.setCopying(false); err != nil {
 				l.fail(err)
 			}

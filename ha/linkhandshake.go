@@ -235,6 +235,7 @@ func (l *haLink) begin(offset storage.PhyOffset, now time.Time) error {
 	l.client.logger.Info("following a loopmq master", "master", l.addr, "from", offset, "masterEnd", l.hello.end, "sync", l.hello.sync)
 	l.state, l.compare = linkTransfer, nil
 	l.next, l.reported = offset, offset
+	l.began, l.beganAt = offset, now
 	l.write(appendOne(nil, kindBegin, offset), now)
 	return nil
 }

@@ -344,6 +344,9 @@ func TestEmptySlaveCopiesAWholeRocketMQLog(t *testing.T) {
 		}
 		l.send(frame(int64(len(log)), nil))
 		s.eventually("the copy has caught up", func() bool { return !s.client.state.copying() })
+		if !strings.Contains(s.log.String(), "caught up with the master") {
+			t.Error("the operator is not told")
+		}
 	})
 	t.Run("from a later file", func(t *testing.T) {
 		t.Parallel()

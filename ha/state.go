@@ -134,9 +134,6 @@ func (s *stateFile) copying() bool {
 func (s *stateFile) setCopying(copying bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.data.Copying == copying {
-		return nil // as at every frame
-	}
 	next := s.data
 	next.Copying = copying
 	return s.save(next)
