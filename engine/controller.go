@@ -133,6 +133,7 @@ func (b *BrokerController) openStore() (err error) {
 			MessageArriving: b.hold.Arrival,
 			Awaited:         func() bool { return b.hold.parked.Load() > 0 },
 			Readable:        func(end storage.PhyOffset) { b.ha.Readable(end) },
+			AnswerTogether:  func(answer func()) { b.server.Together(answer) },
 			ReadOnly: func(cause error) {
 				b.logger.Error("the store is read-only from now on: sends are refused until the broker is restarted on a healthy disk", "cause", cause)
 			},

@@ -47,6 +47,7 @@ type core struct {
 
 	opaque               atomic.Int32
 	sessionIDs           atomic.Uint64
+	gathering            atomic.Int32 // calls of together
 	partials, outputs    budget
 	fullTickAt           time.Time // the ticker's alone, as is tickedRequests
 	tickedRequests       int64

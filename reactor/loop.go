@@ -70,13 +70,32 @@ func NewLoopLocal() int {
 func (l *Loop) join(s *Session) {
 	l.mu.Lock()
 	l.joined = append(l.joined, s)
-	post := !l.posted
-	l.posted = true
+	l.unlockAndPost()
+}
+
+// unlockAndPost has the loop flush who joined. While answers are gathered it does not: who ends that asks again.
+func (l *Loop) unlockAndPost() {
+	post := len(l.joined) > 0 && !l.posted && l.core.gathering.Load() == 0
+	l.posted = l.posted || post
 	l.mu.Unlock()
 	if post {
 		// A refused post means that the engine is ending: OnClose releases what the sessions hold.
 		l.post(l.flushJoined)
 	}
+}
+
+// together runs f, which answers many requests in a short time: their loops are woken when it is done. A loop that is woken
+// by the first answer is on its way with it before the second is there.
+func (c *core) together(f func()) {
+	c.gathering.Add(1)
+	defer func() {
+		c.gathering.Add(-1)
+		for _, l := range c.allLoops() {
+			l.mu.Lock()
+			l.unlockAndPost()
+		}
+	}()
+	f()
 }
 
 func (l *Loop) flushJoined() {

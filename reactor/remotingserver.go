@@ -118,6 +118,9 @@ func (s *RemotingServer) Stop(timeout time.Duration) {
 	s.server.Stop()
 }
 
+// Together runs f, which answers many requests in a short time and must not block: each loop is woken once, at its end.
+func (s *RemotingServer) Together(f func()) { s.core.together(f) }
+
 // Addr is the bound address of Addrs[0] (useful with port 0).
 func (s *RemotingServer) Addr() netip.AddrPort { return s.server.Addr(0) }
 

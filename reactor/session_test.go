@@ -220,6 +220,40 @@ func TestTurnProcessor(t *testing.T) {
 	}
 }
 
+// Answers that are given together wake their loop behind the last of them, and one that comes meanwhile is not forgotten.
+func TestRepliesTogether(t *testing.T) {
+	var held []ReplyTo
+	c, conn, _ := newMemorySession(func(c *core) {
+		c.register(10, ProcessorFunc(func(req *Request) { held = append(held, req.ReplyTo()) }), nil, true)
+	})
+	w := &wire{t: t}
+	other := new(memoryConn)
+	c.OnOpen(other)
+	for _, m := range []*memoryConn{conn, other} {
+		m.in = append(w.frame(10, ""), w.frame(10, "")...)
+		c.OnTraffic(m)
+	}
+	posts := func() int { return len(conn.posts) + len(other.posts) }
+	c.together(func() {
+		for _, h := range held {
+			h.Reply(&remoting.Command{})
+		}
+		c.together(func() {})
+		if posts() != 0 {
+			t.Error("the loop is woken before the last answer")
+		}
+	})
+	if posts() != 1 {
+		t.Fatalf("%d posts for %d answers", posts(), len(held))
+	}
+	for _, f := range append(conn.posts, other.posts...) {
+		f()
+	}
+	if conn.writes != 1 || other.writes != 1 {
+		t.Fatalf("%d and %d writes; want 1 each", conn.writes, other.writes)
+	}
+}
+
 // Answers from elsewhere to many sessions of one loop: one post, one write for each.
 func TestRepliesShareOnePost(t *testing.T) {
 	var held []ReplyTo

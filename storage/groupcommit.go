@@ -270,8 +270,15 @@ func (s *GroupCommitService) fail(status PutMessageStatus) {
 
 func (s *GroupCommitService) finish(ended []endedRequest, now time.Time) {
 	s.answeredAt.Store(latency.Of(now))
-	for _, e := range ended {
-		e.done(e.status)
+	answer := func() {
+		for _, e := range ended {
+			e.done(e.status)
+		}
+	}
+	if together := s.log.listener.AnswerTogether; together != nil && len(ended) > 1 {
+		together(answer)
+	} else {
+		answer()
 	}
 	s.waiting.Add(int64(-len(ended))) // at zero everybody has been told
 	clear(ended)

@@ -59,6 +59,45 @@ func (l *testLog) settle() {
 	})
 }
 
+// Requests that one sync serves are answered in one call of AnswerTogether.
+func TestAnswersTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fsys := faultfs.New()
+		l := loadTestLog(t, fsys, testLogDir, syncFlush)
+		inside, together, alone, rounds := false, 0, 0, 0
+		l.listener.AnswerTogether = func(answer func()) {
+			rounds++
+			inside = true
+			answer()
+			inside = false
+		}
+		if err := l.start(); err != nil {
+			t.Fatal(err)
+		}
+		defer l.shutdown()
+		l.settle()
+		slowSync(fsys, func() time.Duration { return time.Millisecond })
+		for i := range 10 {
+			put := l.mustPut(100)
+			l.submitFlushRequest(GroupCommitRequest{put.End(), time.Now().Add(time.Minute), func(status PutMessageStatus) {
+				if inside {
+					together++
+				} else {
+					alone++
+				}
+			}})
+			if i == 0 {
+				synctest.Wait() // its sync is under way
+			}
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if together != 9 || alone != 1 || rounds != 1 {
+			t.Errorf("%d answered together in %d calls, %d alone; want 9, 1, 1", together, rounds, alone)
+		}
+	})
+}
+
 // A lone request takes one sync and no timer.
 func TestLoneRequestTakesOneSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -66,6 +66,9 @@ type EventListener struct {
 	MessageArriving func(a Arrival)
 	// Awaited says whether somebody waits for an arrival; when nobody does, dispatch is in less of a hurry. Nil: always.
 	Awaited func() bool
+	// AnswerTogether, when not nil, has to call answer, which tells the makers of several puts that their bytes are durable.
+	// Between the first and the last of them is the time for what need be done once, as to wake the loops that send answers.
+	AnswerTogether func(answer func())
 	// ReadOnly fires once, when a failed sync or a fault latched the store.
 	ReadOnly func(cause error)
 	// FileRolled, FileDeleted, ... for logs and metrics
