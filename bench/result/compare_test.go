@@ -4,6 +4,7 @@ package result
 
 import (
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -75,6 +76,49 @@ func TestCompareKeepsTheOrder(t *testing.T) {
 			if len(s.Runs) != 3 {
 				t.Errorf("%s has %d runs", s.Name, len(s.Runs))
 			}
+		}
+	}
+}
+
+// A row with a base tells each subject's cost as a multiple of its own in the base, and late answers are listed.
+func TestCostOfTheBase(t *testing.T) {
+	var results []*Result
+	for _, row := range []struct {
+		name, base string
+		cost       float64
+	}{{"one queue", "", 1}, {"many queues", "one queue", 1.5}} {
+		for k, subject := range []string{"loopmq", "java:4.9.7"} {
+			for round := 1; round <= 2; round++ {
+				r := &Result{Row: row.name, Base: row.base, Subject: subject, Round: round, Messages: 1e6, Seconds: 1}
+				r.Servers = []Usage{{Name: "master", CPUSeconds: row.cost * float64(10*k+round)}}
+				r.Derive()
+				results = append(results, r)
+			}
+		}
+	}
+	results[0].Stalls = []Stall{{At: 1.5, Millis: 25, Messages: 7, Cause: CauseHost, Seen: "heartbeat 11 ms"}}
+	compared := Compare(results)
+	if len(compared) != 2 || compared[0].Base != nil || compared[1].Base != compared[0] {
+		t.Fatalf("%+v", compared)
+	}
+	for _, subject := range []string{"loopmq", "java:4.9.7"} {
+		if got, ok := compared[1].Cost(subject); !ok || got != (Ratio{2, 1.5, 1.5, 1.5}) {
+			t.Errorf("%s: %+v, %v", subject, got, ok)
+		}
+	}
+	if _, ok := compared[0].Cost("loopmq"); ok {
+		t.Error("a row without a base has a ratio")
+	}
+	if _, ok := compared[1].Cost("nobody"); ok {
+		t.Error("a subject that is not there has a ratio")
+	}
+	var text strings.Builder
+	if err := WriteText(&text, results); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"CPU s/M, of one queue  × 1.50 (1.50–1.50)", "one queue, loopmq, round 1  1.50  25.0  7         host   heartbeat 11 ms"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("no %q in\n%s", want, text.String())
 		}
 	}
 }
