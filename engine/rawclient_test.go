@@ -234,6 +234,7 @@ type testBroker struct {
 	addr string
 
 	replicas replicaWaiter
+	log      *slog.Logger // nil: the test's
 }
 
 // loudLog passes warnings and errors on to the test's log, and fails the test for loans that did not come back.
@@ -295,7 +296,11 @@ func (b *testBroker) file(parts ...string) string {
 
 func (b *testBroker) start() {
 	b.t.Helper()
-	controller, err := New(b.cfg, Options{FS: b.fs, Boot: b.boot, Logger: slog.New(&loudLog{testLogger(b.t).Handler(), b.t})})
+	logger := b.log
+	if logger == nil {
+		logger = slog.New(&loudLog{testLogger(b.t).Handler(), b.t})
+	}
+	controller, err := New(b.cfg, Options{FS: b.fs, Boot: b.boot, Logger: logger})
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -97,6 +97,7 @@ type sendTimes struct {
 	loops      []*stageCounts
 	logged     time.Time // when the last line was written
 	suppressed int       // since
+	logAll     bool      // for tests
 }
 
 // ofLoop makes the counts of one more loop.
@@ -127,7 +128,7 @@ func (s *sendTimes) noteSlow(r *sendRecord, t *stageTimes, status storage.PutMes
 	s.slow[slowest].Add(1)
 	now := time.Now()
 	s.mu.Lock()
-	quiet := now.Sub(s.logged) < slowSendLogInterval
+	quiet := now.Sub(s.logged) < slowSendLogInterval && !s.logAll
 	suppressed := s.suppressed
 	if quiet {
 		s.suppressed++
