@@ -184,7 +184,9 @@ func TestTopicsMadeTogether(t *testing.T) {
 func TestNewTopicDoesNotHoldUpTheAdminWorker(t *testing.T) {
 	b := startTestBroker(t, nil)
 	registered := make(chan struct{})
-	b.topics.registration = func() func() { return func() { <-registered } }
+	b.submitAdmin(func() { // which is the worker's
+		b.topics.registration = func() func() { return func() { <-registered } }
+	})
 	c := b.dial()
 	var sends []chan *remoting.Command
 	for i := range 3 {
