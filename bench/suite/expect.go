@@ -15,13 +15,13 @@ const (
 	jvmStartTook  = 4 * time.Second
 	slaveTook     = 500 * time.Millisecond
 	jvmSlaveTook  = 3 * time.Second
-	afterTurnTook = 1500 * time.Millisecond // last answers, what was written goes to the disk
-	fillRate      = 250_000                 // messages a second
+	afterTurnTook = time.Second // last answers, what was written goes to the disk
+	fillRate      = 250_000     // messages a second
 	jvmFillRate   = 120_000
 	drainRate     = 400_000
 	jvmDrainRate  = 150_000
 	growRate      = 200 << 20 // bytes a second
-	copyRate      = 250 << 20
+	copyRate      = 400 << 20
 	recoverTook   = time.Second
 	jvmRecover    = 6 * time.Second
 )
