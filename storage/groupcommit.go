@@ -270,16 +270,17 @@ func (s *GroupCommitService) fail(status PutMessageStatus) {
 
 func (s *GroupCommitService) finish(ended []endedRequest, now time.Time) {
 	s.answeredAt.Store(latency.Of(now))
-	answer := func() {
-		for _, e := range ended {
-			e.done(e.status)
-		}
-	}
 	if together := s.log.listener.AnswerTogether; together != nil && len(ended) > 1 {
-		together(answer)
+		together(func() { answerAll(ended) })
 	} else {
-		answer()
+		answerAll(ended)
 	}
 	s.waiting.Add(int64(-len(ended))) // at zero everybody has been told
 	clear(ended)
+}
+
+func answerAll(ended []endedRequest) {
+	for _, e := range ended {
+		e.done(e.status)
+	}
 }
