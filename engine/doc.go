@@ -27,11 +27,20 @@
 //	cold pull lane      reads in old files: they may wait for the disk, and delay nobody at the end
 //	query lane          by key, by id, send-back, statistics: whatever reads records
 //	admin lane          one worker: topics, groups, configuration. Tables and their files have one writer
+//	new topic lane      one worker: sends whose topics were just made, until name servers know them
 //	name server links   a goroutine and a connection each (BrokerOuterAPI)
 //	hold service        parks pulls that found nothing, without a goroutine each
 //
 // Tables (topics, groups, live clients) are copy on write: loops read them without a lock, an entry is never changed.
 // The configuration is one immutable Config behind an atomic pointer; a change swaps in another.
+//
+// # Where time goes
+//
+// A send carries the readings of the clock that were taken for it together with others: of its turn, of the store's append,
+// of the flush and the acknowledgement that covered it, of the write of its answer (latency.Now). The loop that wrote the
+// answer counts the differences by stage (sendstages.go), and says so when the send was slow. So a send costs no look at the
+// clock of its own, and /metrics adds up the loops' counts at a scrape. README.md has a table of all metrics, written by
+// TestReadmeTables.
 //
 // # Names
 //

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package latency has a clock and a histogram for the paths that every message takes: a reading costs half of
-// time.Now, and an observation two atomic additions, no lock and no memory.
 package latency
 
 import (
