@@ -909,7 +909,7 @@ func (s *crashSim) checkIndex(records []simRecord) error {
 	return nil
 }
 
-// lyingFS says that an operation was done, and does not do it.
+// lyingFS says that an operation was done, and does not do it, or, a write of several parts, only later.
 type lyingFS struct {
 	*faultfs.FS
 	lies func(op faultfs.Op, path string) bool
@@ -920,7 +920,7 @@ func (f lyingFS) OpenRegion(path string, size int64, create bool) (vfs.Region, e
 	if err != nil {
 		return nil, err
 	}
-	return lyingRegion{r, f.lies}, nil
+	return &lyingRegion{Region: r, lies: f.lies}, nil
 }
 
 func (f lyingFS) SyncDir(dir string) error {
@@ -933,9 +933,34 @@ func (f lyingFS) SyncDir(dir string) error {
 type lyingRegion struct {
 	vfs.Region
 	lies func(op faultfs.Op, path string) bool
+
+	mu   sync.Mutex // guards late
+	late func()     // the write that is not done yet; the next call of the region does it
 }
 
-func (r lyingRegion) Sync(from, to int64) error {
+func (r *lyingRegion) catchUp() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.late != nil {
+		r.late()
+	}
+	r.late = nil
+}
+
+func (r *lyingRegion) WritevAt(parts [][]byte, off int64) error {
+	r.catchUp()
+	if !r.lies(faultfs.OpWrite, r.Path()) {
+		return r.Region.WritevAt(parts, off)
+	}
+	data := bytes.Join(parts, nil)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.late = func() { _ = r.Region.WriteAt(data, off) } // fails after a crash
+	return nil
+}
+
+func (r *lyingRegion) Sync(from, to int64) error {
+	r.catchUp()
 	if r.lies(faultfs.OpSync, r.Path()) {
 		return nil
 	}

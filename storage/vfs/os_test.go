@@ -7,11 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"go.uber.org/goleak"
 )
@@ -77,6 +80,42 @@ func TestRegionRoundTrip(t *testing.T) {
 	closeRegion(t, r)
 }
 
+// However a write is cut into parts, the file and the mapping show it, and nothing beside it.
+func TestWritevAt(t *testing.T) {
+	const size, at = 200_000, 77
+	coins := rand.New(rand.NewPCG(1, 2))
+	for range 20 {
+		path := filepath.Join(t.TempDir(), "f")
+		r := openRegion(t, path, size, true)
+		want := make([]byte, size)
+		var parts [][]byte
+		for end := at; len(parts) < 3*writevPartsMax; {
+			part := want[end : end+coins.IntN(60)]
+			for i := range part {
+				part[i] = byte(coins.Uint32())
+			}
+			parts, end = append(parts, part), end+len(part)
+		}
+		before := slices.Clone(parts)
+		if err := r.WritevAt(parts, at); err != nil {
+			t.Fatal(err)
+		}
+		for i, p := range parts {
+			if unsafe.SliceData(p) != unsafe.SliceData(before[i]) || len(p) != len(before[i]) {
+				t.Fatalf("part %d was changed", i)
+			}
+		}
+		got, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want) || !bytes.Equal(r.Bytes(), want) {
+			t.Fatal("the file differs from what was written")
+		}
+		closeRegion(t, r)
+	}
+}
+
 // TestFallbacksKeepBytes runs what serves kernels and file systems without the newer calls.
 func TestFallbacksKeepBytes(t *testing.T) {
 	opened := openRegion(t, filepath.Join(t.TempDir(), "f"), 3*4096+2, true)
@@ -114,6 +153,9 @@ func TestRangesOutsideAreRefused(t *testing.T) {
 	f(0, 101)
 	if err := r.WriteAt([]byte("long"), 98); err == nil {
 		t.Fatal("a write behind the end was taken")
+	}
+	if err := r.WritevAt([][]byte{{1}, {2, 3}}, 98); err == nil {
+		t.Fatal("a write of parts behind the end was taken")
 	}
 	if st, err := (OS{}).Stat(path); err != nil || st.Size != 100 {
 		t.Fatalf("size %d, %v; want 100", st.Size, err)
@@ -301,12 +343,23 @@ func TestCutFileIsAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	touch := r.(*region).touch
-	for i, step := range []func(from, to int64) error{r.Populate, r.WillNeed, r.Sync, touch} {
+	for i, step := range []func(from, to int64) error{r.Populate, r.WillNeed, touch} {
 		if err := step(0, 4096); err != nil {
 			t.Fatalf("step %d in front of the cut: %v", i, err)
 		}
 		if err := step(4096, 2*4096); err == nil || !strings.Contains(err.Error(), path) {
 			t.Fatalf("step %d behind the cut: %v; want an error that names the path", i, err)
+		}
+	}
+	// A sync says so wherever it is, also when somebody has written behind the cut.
+	for range 2 {
+		for _, at := range []int64{0, 4096} {
+			if err := r.Sync(at, at+4096); err == nil || !strings.Contains(err.Error(), path) {
+				t.Fatalf("sync at %d: %v; want an error that names the path", at, err)
+			}
+		}
+		if err := r.WriteAt([]byte{1}, 2*4096); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -96,7 +96,7 @@ func useRegion(side vfs.FS, path string, size int64, fill byte) string {
 		r.Bytes()[i] = fill
 	}
 	err = errors.Join(r.Allocate(half, size), r.WriteAt(bytes.Repeat([]byte{fill + 1}, int(size-half)), half),
-		r.Populate(0, size), r.WillNeed(0, size), r.Sync(0, size), r.Close())
+		r.WritevAt([][]byte{{fill}, nil, {fill, fill + 2}}, half/2), r.Populate(0, size), r.WillNeed(0, size), r.Sync(0, size), r.Close())
 	return seen + failed(err)
 }
 
@@ -109,6 +109,37 @@ func failed(err error) string {
 		return "not there"
 	default:
 		return "failed"
+	}
+}
+
+// A write of several parts may end behind any page of any of them, by a fault or a kill; what lies before is written.
+func TestWritevAtEndsAnywhere(t *testing.T) {
+	parts := [][]byte{bytes.Repeat([]byte{1}, 6000), {}, bytes.Repeat([]byte{2}, 3000), {3}}
+	all := bytes.Join(parts, nil)
+	const at = 100
+	ends := []int{0, pageSize - at, 6000, 2*pageSize - at, 9000, 9001}
+	for i, want := range ends {
+		f := New()
+		r := newRegion(t, f, "/d/f", 3*pageSize)
+		var err error
+		if i%2 == 0 {
+			f.Fail(Fault{Op: OpWrite, Skip: i, Err: syscall.EIO})
+			err = r.WritevAt(parts, at)
+		} else {
+			f.SetHook(func(op Op, _ string) {
+				if op == OpWrite && f.Count(OpWrite) == int64(i) {
+					f.SetHook(nil)
+					f = f.Crash(ProcessKill, 1)
+				}
+			})
+			err = r.WritevAt(parts, at)
+		}
+		if (err == nil) != (want == len(all)) {
+			t.Fatalf("%d writes: %v", i, err)
+		}
+		if got := read(t, f, "/d/f"); !bytes.Equal(got[at:at+want], all[:want]) || stored(got[at+want:]) {
+			t.Fatalf("%d writes left something else than the first %d bytes", i, want)
+		}
 	}
 }
 

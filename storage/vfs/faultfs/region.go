@@ -199,6 +199,13 @@ func (r *region) WriteAt(p []byte, off int64) error {
 
 // WritevAt is an OpWrite for each page of each part, as the kernel copies them: a crash or a fault comes between any two.
 func (r *region) WritevAt(parts [][]byte, off int64) error {
+	size := 0
+	for _, p := range parts {
+		size += len(p)
+	}
+	if off < 0 || off+int64(size) > int64(len(r.data)) {
+		return pathError("pwritev", r.path, fmt.Errorf("BUG: range [%d, %d) of %d", off, off+int64(size), len(r.data)))
+	}
 	for _, p := range parts {
 		for len(p) > 0 {
 			n := min(len(p), int(pageSize-off%pageSize))
