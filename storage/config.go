@@ -70,7 +70,8 @@ type Config struct {
 	DestroyMapedFileIntervalForcibly int64  // destroyMapedFileIntervalForcibly, 120,000: here only when a file still held is first reported
 	RedeleteHangedFileInterval       int64  // redeleteHangedFileInterval, 120,000
 
-	// PopulateWindow is how far ahead of the write position pages are brought in, bytes. Ours; 32 MiB, less for small files.
+	// PopulateWindow is how far ahead of the write position pages are brought in, under SYNC_FLUSH zeroed on disk, bytes. Ours;
+	// 32 MiB, less for small files.
 	PopulateWindow int64 // populateWindow
 	// MaxWaitingPuts bounds sends that wait for a flush. Ours; 200,000.
 	MaxWaitingPuts int // maxWaitingPuts

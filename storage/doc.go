@@ -19,14 +19,19 @@
 // caller that leaves, under the same conditions, or the appender's goroutine, which rolls to the next file and takes
 // page faults. Queue offset, physical offset and store time are given out with the append; one that fails uses none up.
 //
+// Under ASYNC_FLUSH a record is stored to the mapping, or to its write buffer. Under SYNC_FLUSH the records of a turn are
+// written through the file with one call, and the position moves when all are in; package vfs says what that saves.
+// Everybody reads through the mapping, which shows the same pages.
+//
 // A put ends exactly once, in Appended: appended; expired in the queue (waitTimeMillsInSendQueue) by the sweeper while
 // an append stalls; or with the cause when the store is latched or closing.
 //
 //	goroutine                    owns                                   may block on
-//	caller with the role         log tail, topic-queue table            nothing
-//	appender                     the same, while it has the role        the next file, 5 s at most; page faults
+//	caller with the role         log tail, topic-queue table            nothing; under SYNC_FLUSH writeThrough
+//	appender                     the same, while it has the role        the next file, 5 s at most; page faults; zeroing
 //	AllocateMappedFileService    the file it makes                      the disk
-//	populator                    populatedPosition                      page faults; under SYNC_FLUSH the disk
+//	populator                    populatedPosition, and under SYNC_FLUSH
+//	                             the bytes it zeroes ahead              page faults; under SYNC_FLUSH the disk
 //	GroupCommitService or
 //	FlushRealTimeService         flushedWhere                           sync
 //	CommitRealTimeService        committedWhere                         write
@@ -67,7 +72,8 @@
 // puts go on. A sync that fails is final: flushedWhere stays, everything that waits ends with ServiceNotAvailable, and
 // the store is read-only until it is opened anew, because the kernel may have dropped the bytes. So does a fault in
 // mapped memory (a file cut short by someone else, a page the disk cannot read); it becomes an error that names file
-// and offset (guard.go).
+// and offset (guard.go). So does a write to the log that fails: its puts end with the cause and have used up nothing, and what
+// it left behind the write position is cut off at the next start.
 //
 // # Locks
 //

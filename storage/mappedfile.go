@@ -48,7 +48,7 @@ type MappedFile struct {
 	flushedPosition   atomic.Int64
 
 	allocatedPosition atomic.Int64 // blocks exist below; moved by the file's writer or its allocator
-	populatedPosition atomic.Int64 // stores below do not fault; moved by the populate helper
+	populatedPosition atomic.Int64 // appends below neither fault nor meet zeros being written; moved by the populate helper
 
 	pooled      bool // has, or had until it was all committed, a write buffer
 	writeBuffer atomic.Pointer[transientBuffer]

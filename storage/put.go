@@ -11,7 +11,7 @@ import (
 // AsyncPutMessage(s) takes it and again from Appended on; makers pool it. The store never keeps Record after Appended.
 type PutMessage struct {
 	// Record is one encoded record, or MsgNum of them back to back, with queue offset, physical offset and store
-	// timestamp blank. The appender fills them in, then copies the whole into the map.
+	// timestamp blank. The appender fills them in, then copies or writes the whole into the file.
 	Record  []byte
 	MsgNum  int32
 	Topic   string
