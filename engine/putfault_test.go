@@ -204,7 +204,7 @@ func TestHeldUpAppendIsBusy(t *testing.T) {
 				if resp.Code == remoting.Success {
 					continue
 				}
-				wantRemark(t, "held up", resp, remoting.SystemBusy, " busy, start flow control for a while")
+				wantRemark(t, "held up", resp, remoting.SystemBusy, " busy, start flow control for a while", "; slow stage: ")
 				stage, _, _ := strings.Cut(string(resp.Remark), "]")
 				stages[stage]++
 				if stage == "[TIMEOUT_CLEAN_QUEUE" {

@@ -152,7 +152,7 @@ func TestSendThatWaitedTooLongForItsTopic(t *testing.T) {
 	time.Sleep(newTopicWaitMax + 10*time.Millisecond)
 	release()
 	if resp := c.await(late); resp.Code != remoting.SystemBusy || !strings.Contains(string(resp.Remark), "[TIMEOUT_CLEAN_QUEUE]") ||
-		!strings.Contains(string(resp.Remark), "period in queue: 3") {
+		!strings.Contains(string(resp.Remark), "period in queue: 3") || !strings.Contains(string(resp.Remark), "; slow stage: queue") {
 		t.Errorf("code %d, remark %q", resp.Code, resp.Remark)
 	}
 	if end := b.store.MaxPhyOffset(); end != 0 || b.topics.Get("new") != nil {

@@ -298,6 +298,28 @@ func TestLateAnswersNameTheirStage(t *testing.T) {
 	}
 }
 
+// A send that is refused because others wait says for what they do.
+func TestBusyNamesTheStage(t *testing.T) {
+	b, fs, _, _ := startLoggedBroker(t, func(c *Config) {
+		c.Store.FlushDiskType, c.Store.MaxWaitingPuts = storage.SyncFlush, 1
+	})
+	c := b.dial()
+	c.send("T", 0, nil, "")
+	b.eventually("nobody that waits", func() bool { return b.store.Stats().WaitingFlushRequests == 0 })
+	hang := make(chan struct{})
+	fs.SetHook(func(op faultfs.Op, path string) {
+		if op == faultfs.OpSync && strings.Contains(path, "commitlog") {
+			<-hang
+		}
+	})
+	waiting := c.start(c.request(remoting.SendMessageV2, []byte("x"), sendV2("T", 0, "")...))[0]
+	b.eventually("a send that waits", func() bool { return b.store.Stats().WaitingFlushRequests == 1 })
+	wantRemark(t, "beside one that waits", c.call(remoting.SendMessageV2, nil, sendV2("T", 0, "")...), remoting.SystemBusy,
+		remarkOverload+", ", "(maxWaitingPuts); slow stage: flush")
+	close(hang)
+	wantCode(t, c.await(waiting), remoting.Success)
+}
+
 // A send that is not safe after a long wait is slow too, though it counts in no stage.
 func TestSlowRefusalNamesItsStage(t *testing.T) {
 	b, fs, _, log := startLoggedBroker(t, func(c *Config) {
