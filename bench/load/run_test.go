@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -289,5 +290,34 @@ func TestRefusals(t *testing.T) {
 	}
 	if r.Messages != 0 || r.Errors["MESSAGE_ILLEGAL"] == 0 || r.ErrorCount() != r.Errors["MESSAGE_ILLEGAL"] {
 		t.Fatalf("%d messages, failures %v", r.Messages, r.Errors)
+	}
+}
+
+// Who asks for slow requests is told of each that took longer than that, with its times, in the warm-up too.
+func TestSlowRequestsAreTold(t *testing.T) {
+	b := startBroker(t, nil)
+	cfg := testConfig(Produce, b.Addr().String())
+	cfg.Count = 500
+	for _, from := range []time.Duration{-1, time.Hour} {
+		var mu sync.Mutex
+		told := int64(0)
+		r, err := Run(testContext(t), cfg, Hooks{SlowFrom: from, Slow: func(due, at time.Duration) {
+			mu.Lock()
+			defer mu.Unlock()
+			told++
+			if at < due || due <= 0 {
+				t.Errorf("due at %v, read at %v", due, at)
+			}
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := r.Messages
+		if from > 0 {
+			want = 0
+		}
+		if told != want {
+			t.Errorf("%d of %d requests are slower than %v; want %d", told, r.Messages, from, want)
+		}
 	}
 }
