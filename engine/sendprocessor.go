@@ -557,7 +557,7 @@ func illegal(cfg *Config, format string, args ...any) *refusal {
 func (p *SendMessageProcessor) newSend(req *reactor.Request, t *sendTurn, queueID int32, topic string) *sendRecord {
 	s := p.sends.Get().(*sendRecord)
 	s.to, s.queueID, s.host = req.ReplyTo(), queueID, p.b.storeHostAddr()
-	s.receivedAt, s.TakenAt, s.WroteBytes = latency.Of(req.ReceivedAt), 0, 0
+	s.receivedAt, s.TakenAt, s.LockedAt, s.WroteBytes = latency.Of(req.ReceivedAt), 0, 0, 0
 	handle, ok := t.handles[topic]
 	if !ok {
 		if len(t.handles) >= topicHandlesMax {

@@ -174,21 +174,26 @@ func (r *sendRecord) times(written int64) (t stageTimes) {
 // between is no less than nothing: what ended at once may have got an earlier round's time.
 func between(from, to int64) time.Duration { return time.Duration(max(to-from, 0)) }
 
-// timesUnstored is where the time of a send went that was appended and is not safe, or that waited in vain to be appended.
+// timesUnstored is where the time of a send went that was appended and is not safe, or whose append was in vain.
 func (r *sendRecord) timesUnstored() stageTimes {
 	if r.WroteBytes > 0 {
 		return r.times(0)
 	}
+	now := latency.Now()
 	t := stageTimes{stageAppend: notIn, stageFlush: notIn, stageReplica: notIn, stageReply: notIn}
 	t[stageQueue] = between(r.receivedAt, r.TakenAt)
-	t[stageLock] = between(r.TakenAt, latency.Now())
+	if r.LockedAt == 0 {
+		t[stageLock] = between(r.TakenAt, now)
+		return t
+	}
+	t[stageLock], t[stageAppend] = between(r.TakenAt, r.LockedAt), between(r.LockedAt, now)
 	return t
 }
 
 // answered runs on the loop that has written the answers to sends; at is 0 when their connection ended before. The sends of
 // a turn that waited for nothing have the same times, so they are counted together.
 func (p *SendMessageProcessor) answered(loop *reactor.Loop, notes []any, at int64) {
-	counts, slowest := p.turn(loop).counts, p.slowSend()
+	counts, slow := p.turn(loop).counts, p.slowSend()
 	var same stageTimes
 	n := int64(0)
 	for _, note := range notes {
@@ -200,7 +205,7 @@ func (p *SendMessageProcessor) answered(loop *reactor.Loop, notes []any, at int6
 		}
 		same = t
 		n++
-		if t.total() >= slowest {
+		if t.total() >= slow {
 			p.b.sendTimes.noteSlow(r, &t, r.status)
 		}
 		r.recycle()

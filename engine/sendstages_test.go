@@ -345,6 +345,43 @@ func TestSlowRefusalNamesItsStage(t *testing.T) {
 	}
 }
 
+// One that waits in vain for the next file has its time in the append.
+func TestSlowFailedAppendNamesItsStage(t *testing.T) {
+	b, fs, _, log := startLoggedBroker(t, func(c *Config) {
+		c.SlowSendMills = slowMills
+		c.Store.WaitTimeMillsInSendQueue, c.Store.OSPageCacheBusyTimeOutMills = 60_000, 60_000
+	})
+	b.sendTimes.mu.Lock()
+	b.sendTimes.logAll = true
+	b.sendTimes.mu.Unlock()
+	c := b.dial()
+	c.send("T", 0, nil, "")
+	hang := make(chan struct{})
+	fs.SetHook(func(op faultfs.Op, path string) {
+		if op == faultfs.OpAllocate && strings.Contains(path, "commitlog") {
+			<-hang
+		}
+	})
+	fs.Fail(faultfs.Fault{Op: faultfs.OpAllocate, Path: "commitlog", Err: syscall.ENOSPC})
+	var answers []chan *remoting.Command
+	b.eventually("an append that waits for a file", func() bool {
+		answers = append(answers, c.start(c.request(remoting.SendMessageV2, make([]byte, 500_000), sendV2("T", 0, "")...))...)
+		return b.store.Stats().PageCacheLockTime > 50*time.Millisecond
+	})
+	time.Sleep(slowHere)
+	close(hang)
+	refused := 0
+	for _, answer := range answers {
+		if resp := c.await(answer); resp.Code != remoting.Success {
+			wantRemark(t, "without a file", resp, remoting.ServiceNotAvailable, syscall.ENOSPC.Error())
+			refused++
+		}
+	}
+	if lines := log.with("slow send", "stage=append", "status=SERVICE_NOT_AVAILABLE"); len(lines) == 0 || refused == 0 {
+		t.Errorf("%d refused, lines %q", refused, lines)
+	}
+}
+
 // The sum of the stages is the whole; flush and replica are side by side.
 func TestStageTimes(t *testing.T) {
 	r := &sendRecord{receivedAt: 100}
