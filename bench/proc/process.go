@@ -145,6 +145,19 @@ func (p *Process) Kill() {
 	}
 }
 
+// Stop asks it to end and waits until it is gone; what takes longer than limit is killed.
+func (p *Process) Stop(limit time.Duration) {
+	ended, runs := p.signal(syscall.SIGTERM)
+	if !runs {
+		return
+	}
+	select {
+	case <-ended:
+	case <-time.After(limit):
+		p.Kill()
+	}
+}
+
 // Pause stops it from running until Resume: it keeps its memory and connections, and uses nothing.
 func (p *Process) Pause() { p.signal(syscall.SIGSTOP) }
 

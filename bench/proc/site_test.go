@@ -73,6 +73,13 @@ func TestSiteLeavesNothing(t *testing.T) {
 	b.Pause()
 	b.Resume()
 	must(t, Accepts(ctx, b.Addr))
+	b.Stop(time.Minute)
+	if _, err := os.Stat(filepath.Join(b.Store, "abort")); b.PID() != 0 || !errors.Is(err, fs.ErrNotExist) {
+		t.Fatalf("asked to end: process %d, the mark of a crash: %v", b.PID(), err)
+	}
+	must(t, b.Start())
+	_, err = b.AwaitServing(ctx)
+	must(t, err)
 	b.Pause()
 	must(t, b.Wipe()) // also of one that is paused
 	if _, err := os.Stat(b.Store); !errors.Is(err, fs.ErrNotExist) {
@@ -150,6 +157,11 @@ func TestBrokerThatDoesNotServe(t *testing.T) {
 	}
 	sleeper := s.processes[1]
 	pid := sleeper.PID()
+	b := NewProcess("deaf", t.TempDir(), "/bin/sh", "-c", "trap '' TERM; while :; do sleep 1; done")
+	must(t, b.Start())
+	if b.Stop(50 * time.Millisecond); b.PID() != 0 {
+		t.Error("a process that does not want to end runs on")
+	}
 	if err := sleeper.Start(); err == nil {
 		t.Error("a process that runs was started")
 	}

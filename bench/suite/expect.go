@@ -108,7 +108,7 @@ func (p *Plan) expectTurn(row Row, s Subject) time.Duration {
 		if row.Settings.Backlog == 0 {
 			return window
 		}
-		window += expectFill(row.Settings.Backlog, s) + expectStart(row, s)
+		window += expectFill(row.Settings.Backlog, s) + coldPause + expectStart(row, s)
 		if s.isJVM() {
 			window += p.Settle
 		}

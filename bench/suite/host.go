@@ -26,6 +26,8 @@ const (
 	// catchUpFile is the size of a file of the log that a slave copies. An empty slave is sent the master's last file: all
 	// is to be in one.
 	catchUpFile = 2000 << 20
+	// coldFile is the size of a file of a log of which little is to be in memory: a start reads the last files.
+	coldFile = 128 << 20
 )
 
 // host is a subject's servers for a row, and its client if that is a process too.
@@ -79,8 +81,11 @@ func (h *host) close() error {
 func (h *host) makeBrokers() (err error) {
 	s := h.row.Settings
 	properties := map[string]string{"flushDiskType": s.Flush}
-	if h.row.Settings.Workload == CatchUp {
+	switch {
+	case h.row.Settings.Workload == CatchUp:
 		properties["mappedFileSizeCommitLog"] = strconv.Itoa(catchUpFile)
+	case h.row.Settings.Backlog > 0:
+		properties["mappedFileSizeCommitLog"] = strconv.Itoa(coldFile)
 	}
 	o := proc.BrokerOptions{Name: "master", Properties: maps.Clone(properties)}
 	o.Properties["brokerRole"] = s.Role

@@ -15,9 +15,12 @@ import (
 
 const (
 	logFirst = 1 << 20 // of the first decade; what is before it is the warm-up
-	// diskFactor and diskSpare are what a store takes beside its log: queues, index, the next file.
+	// diskFactor is a store with its queues and its index to its log alone.
 	diskFactor = 1.25
-	diskSpare  = 3 << 30
+	// diskSpare is what must be left beside the store, and the part of the disk: a broker deletes its oldest files when 85 in a
+	// hundred are used. Source: DefaultMessageStore.CleanCommitLogService#getDiskSpaceCleanForciblyRatio.
+	diskSpare     = 3 << 30
+	diskSparePart = 0.16
 )
 
 var logSizes = []int64{logFirst, 10 << 20, 100 << 20, 1 << 30, 10 << 30, 100 << 30}
@@ -102,8 +105,9 @@ func (h *host) logLimit() (int64, error) {
 	if err := unix.Statfs(h.plan.Dir, &disk); err != nil {
 		return 0, err
 	}
-	free := int64(disk.Bavail) * disk.Bsize
-	room := int64(float64(free-diskSpare) / diskFactor)
+	free, used := int64(disk.Bavail)*disk.Bsize, int64(disk.Blocks-disk.Bfree)*disk.Bsize
+	spare := max(diskSpare, diskSparePart*float64(used+free))
+	room := int64((float64(free) - spare) / diskFactor)
 	if h.plan.LogMax <= room {
 		return h.plan.LogMax, nil
 	}

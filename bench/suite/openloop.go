@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"loopmq/bench/load"
+	"loopmq/bench/proc"
 	"loopmq/bench/result"
 	"loopmq/bench/wire"
 )
@@ -175,13 +176,27 @@ func (h *host) measureOpenLoop(ctx context.Context, s result.Settings) (*result.
 // backlogTopic is apart from the load's: its end stays where it is.
 const backlogTopic = "bench_backlog"
 
-// coldBacklog makes a broker that has a backlog of which little is in memory: it is filled, killed, its files are dropped
-// from the page cache, and it is started again.
+const (
+	// stopLimit is how long a broker may take to end when it is asked to.
+	stopLimit = time.Minute
+	// coldPause is how long the backlog is left alone before the last message: a start reads what was stored in the three
+	// seconds before that one. Source: StoreCheckpoint#getMinTimestamp.
+	coldPause = 4 * time.Second
+)
+
+// coldBacklog makes a broker that has a backlog of which little is in memory: it is filled and ended in order, so that the
+// next start looks at the end of the log only; its files are dropped from the page cache, and it is started again.
 func (h *host) coldBacklog(ctx context.Context, count int64) error {
 	if err := h.fill(ctx, backlogTopic, count); err != nil {
 		return err
 	}
-	h.master.Kill()
+	if err := sleep(ctx, coldPause); err != nil {
+		return err
+	}
+	if err := proc.Accepts(ctx, h.master.Addr); err != nil {
+		return err
+	}
+	h.master.Stop(stopLimit)
 	if err := dropFromMemory(h.plan.Dir, h.master.Store); err != nil {
 		return err
 	}
