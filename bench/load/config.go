@@ -95,6 +95,7 @@ func (c *Config) RegisterFlags(fs *flag.FlagSet, workload string) {
 		fs.Float64Var(&c.Rate, "rate", c.Rate, "`messages` a second, sent when they are due (open loop); 0: as fast as answers come")
 	}
 	if workload == Consume {
+		fs.Float64Var(&c.Rate, "rate", c.Rate, "`messages` a second, all groups together; 0: as fast as they come")
 		fs.StringVar(&c.From, "from", c.From, "`where` to begin: at the first message there is, or behind the last")
 	}
 	if workload != Produce {
@@ -171,6 +172,9 @@ func (c *Config) Validate() error {
 		inRange("groups", c.Groups, 1, groupsMax)
 		inRange("pull-batch", c.PullBatch, 1, pullBatchMax)
 	}
+	if c.Rate < 0 || math.IsNaN(c.Rate) || c.Rate > 1e9 {
+		complain("rate is %v: want 0 to 1e9 messages a second", c.Rate)
+	}
 	if c.Workload == Latency && c.Rate <= 0 {
 		complain("latency needs a rate: without one it measures how long the queue in front of the broker is")
 	}
@@ -231,9 +235,6 @@ func (c *Config) validateProducers() (errs []error) {
 	}
 	if needStamp := c.Verify || c.Workload == Latency; needStamp && sizes.Min() < stampSize {
 		complain("bodies of %d bytes: what is to be known again needs %d", sizes.Min(), stampSize)
-	}
-	if c.Rate < 0 || math.IsNaN(c.Rate) || c.Rate > 1e9 {
-		complain("rate is %v: want 0 to 1e9 messages a second", c.Rate)
 	}
 	return errs
 }

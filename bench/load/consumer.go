@@ -24,6 +24,8 @@ type consumers struct {
 	// fromDue measures from when a message was due to be sent, by its stamp, to its arrival; else a latency is a pull's.
 	fromDue  bool
 	stopping atomic.Bool
+	// pause is how long a puller takes for a message when the run has a rate, of which each has its part.
+	pause time.Duration
 }
 
 // consumer is a connection with its share of the queues.
@@ -44,6 +46,7 @@ type puller struct {
 	q       *queue
 	request wire.PullRequest
 	sent    time.Duration
+	due     time.Duration // when the rate lets it pull again
 	pulling bool
 	ended   bool
 	until   int64 // the offset to stop at; -1: none
@@ -67,6 +70,7 @@ func newConsumers(cfg *Config, masters []*master, o consumerOptions) (*consumers
 		return nil, err
 	}
 	cs := &consumers{cfg: cfg, saw: o.saw, fromDue: o.fromDue, recs: newRecorders(len(masters) * cfg.Connections)}
+	pullers := 0
 	for _, m := range masters {
 		pulls := make([]*puller, 0, len(m.queues)*o.groups)
 		for g := range o.groups {
@@ -93,6 +97,10 @@ func newConsumers(cfg *Config, masters []*master, o consumerOptions) (*consumers
 			}
 		}
 		cs.share(m, pulls)
+		pullers += len(pulls)
+	}
+	if cfg.Workload == Consume && cfg.Rate > 0 {
+		cs.pause = time.Duration(float64(pullers) / cfg.Rate * float64(time.Second))
 	}
 	return cs, nil
 }
@@ -166,6 +174,7 @@ func (p *puller) done(_ *wire.Call, answer *remoting.Command, err error) {
 		return
 	}
 	at := c.conn.ReadAt()
+	before := p.request.Offset
 	more := p.take(answer, at)
 	if p.until >= 0 && p.request.Offset >= p.until && !p.ended {
 		p.ended = true
@@ -173,6 +182,10 @@ func (p *puller) done(_ *wire.Call, answer *remoting.Command, err error) {
 	}
 	if !more {
 		time.AfterFunc(retryWait, p.retry)
+		return
+	}
+	if p.due = max(p.due+time.Duration(p.request.Offset-before)*c.cs.pause, at); p.due > at {
+		time.AfterFunc(p.due-at, p.retry)
 		return
 	}
 	p.pullLocked(at)

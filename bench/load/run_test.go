@@ -293,6 +293,18 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// A consumer with a rate is not faster than that, and reads everything.
+func TestConsumeAtARate(t *testing.T) {
+	b := startBroker(t, nil)
+	cfg := testConfig(Produce, b.Addr().String())
+	cfg.Count = 600
+	mustRun(t, cfg)
+	cfg.Workload, cfg.From, cfg.Rate, cfg.PullBatch = Consume, FromFirst, 2000, 10
+	if r := mustRun(t, cfg); r.Messages < cfg.Count || r.MessageRate > 1.5*cfg.Rate {
+		t.Errorf("%d messages at %.0f a second; want %d at %.0f", r.Messages, r.MessageRate, cfg.Count, cfg.Rate)
+	}
+}
+
 // Who asks for slow requests is told of each that took longer than that, with its times, in the warm-up too.
 func TestSlowRequestsAreTold(t *testing.T) {
 	b := startBroker(t, nil)

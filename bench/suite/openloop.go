@@ -173,6 +173,9 @@ func (h *host) measureOpenLoop(ctx context.Context, s result.Settings) (*result.
 	return r, nil
 }
 
+// backlogRate is how fast the consumer beside an open loop reads: as fast with every server, so that all have the same to do.
+const backlogRate = 20_000
+
 // backlogTopic is apart from the load's: its end stays where it is.
 const backlogTopic = "bench_backlog"
 
@@ -234,7 +237,7 @@ func dropFromMemory(fileSystem, store string) error {
 func (h *host) readOverAndOver(ctx context.Context, count int64, read *atomic.Int64) error {
 	cfg := load.DefaultConfig()
 	cfg.Workload, cfg.Broker, cfg.Topics, cfg.From = load.Consume, h.addr(), []string{backlogTopic}, load.FromFirst
-	cfg.Connections, cfg.Count = 1, count/fillBatch*fillBatch
+	cfg.Connections, cfg.Count, cfg.Rate = 1, count/fillBatch*fillBatch, backlogRate
 	for ctx.Err() == nil {
 		r, err := load.Run(ctx, cfg, load.Hooks{})
 		if err != nil && ctx.Err() == nil {
