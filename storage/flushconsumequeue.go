@@ -15,6 +15,10 @@ const (
 	// arrive. A restart after a kill walks the log from the checkpoint on, so this bounds it; Java's minute is kept for
 	// stores where a round takes long.
 	checkpointInterval = 5 * time.Second
+	// checkpointBytes is how much dispatched log is reason not to wait as long: a restart dispatches it again.
+	checkpointBytes = 256 << 20
+	// checkpointIntervalMin is how long it waits then.
+	checkpointIntervalMin = time.Second
 	// checkpointShare is the part of the time that whole flushes may take: a round that took a second is followed by
 	// at least 20 of rest.
 	checkpointShare = 20
@@ -125,7 +129,11 @@ func (s *FlushConsumeQueueService) thoroughDue(now time.Time) bool {
 	if since >= millis(s.config().FlushConsumeQueueThoroughInterval) {
 		return true
 	}
-	return s.mark() != s.saved && since >= max(checkpointInterval, checkpointShare*s.lastTook)
+	mark, interval := s.mark(), checkpointInterval
+	if mark.offset-s.saved.offset >= checkpointBytes {
+		interval = checkpointIntervalMin
+	}
+	return mark != s.saved && since >= max(interval, checkpointShare*s.lastTook)
 }
 
 // thorough syncs all of queues and index, then moves the checkpoint if the log is as far.

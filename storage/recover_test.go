@@ -105,6 +105,31 @@ func TestRecoveryAfterCleanStopCutsDamage(t *testing.T) {
 	})
 }
 
+// The checkpoint moves each 5 s while something is dispatched, each second when that is much, and never takes more than its
+// share of the time.
+func TestWhenTheCheckpointMoves(t *testing.T) {
+	f := func(since time.Duration, behind PhyOffset, took time.Duration, want bool) {
+		t.Helper()
+		c, began := DefaultConfig(), time.Now()
+		s := &FlushConsumeQueueService{
+			config: func() *Config { return &c }, lastThorough: began, lastTook: took, saved: dispatchMark{offset: 1 << 30},
+		}
+		s.mark = func() dispatchMark { return dispatchMark{offset: s.saved.offset + behind} }
+		if got := s.thoroughDue(began.Add(since)); got != want {
+			t.Errorf("%v after a flush that took %v, %d bytes behind: due %v; want %v", since, took, behind, got, want)
+		}
+	}
+	f(59*time.Second, 0, 0, false)
+	f(60*time.Second, 0, 0, true) // flushConsumeQueueThoroughInterval
+	f(4*time.Second, 1, 0, false)
+	f(5*time.Second, 1, 0, true)
+	f(4*time.Second, 256<<20-1, 0, false)
+	f(999*time.Millisecond, 256<<20, 0, false)
+	f(time.Second, 256<<20, 0, true)
+	f(3999*time.Millisecond, 1<<30, 200*time.Millisecond, false)
+	f(4*time.Second, 1<<30, 200*time.Millisecond, true)
+}
+
 // An index flush must not push the checkpoint ahead of the queues (apache/rocketmq#678).
 func TestCheckpointNeverAheadOfQueues(t *testing.T) {
 	for seed := uint64(1); seed <= 20; seed++ {
