@@ -33,6 +33,10 @@ const (
 	recordHeadRoom = 64 << 10
 	// recordBufferKeep is the largest encode buffer that a pooled send keeps.
 	recordBufferKeep = 256 << 10
+	// freeSendsMax and freeRecordMax bound what one loop keeps at hand for its next turn: a megabyte. The pool, which the
+	// garbage collector empties, has the rest; it costs more, also because a write may move the loop to another processor.
+	freeSendsMax  = 256
+	freeRecordMax = 4 << 10
 	// newTopicWaitMax is how long a send may wait for its topic to be made: as long as stock clients wait for its answer
 	// (sendMsgTimeout). Later they have sent again, and it would be stored twice.
 	newTopicWaitMax = 3 * time.Second
@@ -71,7 +75,9 @@ type sendTurn struct {
 	puts     []*storage.PutMessage
 	handles  map[string]*TopicStats // by topic
 	admitted bool                   // the store was asked this turn whether it is busy, and was not
-	counts   *stageCounts           // of a loop's
+	// Of a loop's turn alone.
+	counts *stageCounts
+	free   []*sendRecord
 }
 
 // sendRecord is one send from its decoding to its answer.
@@ -555,7 +561,7 @@ func illegal(cfg *Config, format string, args ...any) *refusal {
 }
 
 func (p *SendMessageProcessor) newSend(req *reactor.Request, t *sendTurn, queueID int32, topic string) *sendRecord {
-	s := p.sends.Get().(*sendRecord)
+	s := p.take(t)
 	s.to, s.queueID, s.host = req.ReplyTo(), queueID, p.b.storeHostAddr()
 	s.receivedAt, s.TakenAt, s.LockedAt, s.WroteBytes = latency.Of(req.ReceivedAt), 0, 0, 0
 	handle, ok := t.handles[topic]
@@ -575,9 +581,34 @@ func (t *sendTurn) add(s *sendRecord) {
 	t.puts = append(t.puts, &s.PutMessage)
 }
 
-func (s *sendRecord) recycle() {
+func (p *SendMessageProcessor) take(t *sendTurn) *sendRecord {
+	last := len(t.free) - 1
+	if last < 0 {
+		return p.sends.Get().(*sendRecord)
+	}
+	s := t.free[last]
+	t.free = t.free[:last]
+	return s
+}
+
+// keep is recycle for the loop whose turn t is.
+func (t *sendTurn) keep(s *sendRecord) {
+	if len(t.free) == freeSendsMax || cap(s.Record) > freeRecordMax || cap(s.text) > freeRecordMax {
+		s.recycle()
+		return
+	}
+	s.forget()
+	t.free = append(t.free, s)
+}
+
+// forget lets go of what is not the send's own.
+func (s *sendRecord) forget() {
 	s.to, s.stats, s.Cause = reactor.ReplyTo{}, nil, nil
 	s.sizes = s.sizes[:0]
+}
+
+func (s *sendRecord) recycle() {
+	s.forget()
 	if cap(s.Record) > recordBufferKeep {
 		s.Record = nil
 	}

@@ -193,14 +193,14 @@ func (r *sendRecord) timesUnstored() stageTimes {
 // answered runs on the loop that has written the answers to sends; at is 0 when their connection ended before. The sends of
 // a turn that waited for nothing have the same times, so they are counted together.
 func (p *SendMessageProcessor) answered(loop *reactor.Loop, notes []any, at int64) {
-	counts, slow := p.turn(loop).counts, p.slowSend()
+	turn, slow := p.turn(loop), p.slowSend()
 	var same stageTimes
 	n := int64(0)
 	for _, note := range notes {
 		r := note.(*sendRecord)
 		t := r.times(at)
 		if t != same && n > 0 {
-			counts.add(&same, n)
+			turn.counts.add(&same, n)
 			n = 0
 		}
 		same = t
@@ -208,9 +208,9 @@ func (p *SendMessageProcessor) answered(loop *reactor.Loop, notes []any, at int6
 		if t.total() >= slow {
 			p.b.sendTimes.noteSlow(r, &t, r.status)
 		}
-		r.recycle()
+		turn.keep(r)
 	}
-	counts.add(&same, n)
+	turn.counts.add(&same, n)
 }
 
 // unanswered ends a stored send whose answer nobody will write.
