@@ -27,6 +27,10 @@ const (
 	appendBatchMax = 64
 	// combineMax is how many puts a caller appends for others before it leaves the rest to the appender goroutine.
 	combineMax = 256
+	// throughMin is the least turn that is written through the file under ASYNC_FLUSH, throughBehindMax how much may be
+	// unflushed for that: the kernel makes who writes wait when it has too many dirty pages.
+	throughMin       = 16 << 10
+	throughBehindMax = 512 << 20
 	// roleSpins is how often a caller tries for the role before it queues: about as long as another's turn takes.
 	roleSpins = 30
 	// refuseInterval is how long puts are refused without a new try after the disk was found full.
@@ -66,12 +70,14 @@ type appender struct {
 	// topicQueueTable holds the next offset of each queue.
 	topicQueueTable map[topicQueue]*QueueOffset
 	closed          bool
-	// through says that appends are written through the file and not stored to its mapping, as under SYNC_FLUSH. The puts of
-	// a turn are then gathered, in bytes and parts, and written with one call.
+	// through says that a turn is written through the file and not stored to its mapping: its puts are gathered, in bytes
+	// and parts, and written with one call. So are all turns under SYNC_FLUSH; otherwise chooseWay says.
 	through       bool
+	always        bool
 	gathered      []*PutMessage
 	gatheredBytes int64
 	parts         [][]byte
+	large         atomic.Bool // the last turn was large enough to be written through: the populator rests
 	// beforeWrite is for tests: it may stall or fail an append.
 	beforeWrite func(*PutMessage) error
 
@@ -94,6 +100,7 @@ func newAppender(log *CommitLog) *appender {
 		log:             log,
 		topicQueueTable: make(map[topicQueue]*QueueOffset),
 		through:         log.flushType == SyncFlush,
+		always:          log.flushType == SyncFlush,
 		wake:            make(chan struct{}, 1),
 		stopped:         make(chan struct{}),
 		done:            make(chan struct{}),
@@ -172,6 +179,11 @@ func (a *appender) appendInline(puts []*PutMessage, now int64) (n int, err error
 		return 0, nil
 	}
 	a.begin(now, puts[0].TakenAt)
+	size := int64(0)
+	for _, put := range puts {
+		size += int64(len(put.Record))
+	}
+	a.chooseWay(size)
 	room := a.inlineRoom()
 	for _, put := range puts {
 		if int64(len(put.Record)) > room {
@@ -254,6 +266,11 @@ func (a *appender) appendQueued(done []*PutMessage, locked time.Time, wait bool)
 	defer catchFault(&err)
 	now, lockedAt := locked.UnixMilli(), latency.Of(locked)
 	a.begin(now, lockedAt)
+	if wait || a.large.Load() {
+		a.chooseWay(throughMin)
+	} else {
+		a.chooseWay(0)
+	}
 	for n < len(done) {
 		room := a.inlineRoom()
 		if wait {
@@ -331,13 +348,33 @@ func (a *appender) room() int64 {
 // position is where the next record goes in the last file.
 func (a *appender) position() int64 { return a.last.wrotePosition.Load() + a.gatheredBytes }
 
-// inlineRoom is the largest record that can be appended without a fault, with the header of what may follow.
+// chooseWay says how a turn of size bytes is appended under ASYNC_FLUSH. A store to a page that the populator has brought
+// in is but a copy. To bring it in, to make it writable and to clean it at the flush costs more than to write all of it
+// with one call; a call of its own for each record costs more again. So large turns are written, and the populator rests;
+// and what comes before it is awake again is written too. For 1.25 KiB, in µs of processor time: 1.4 stored, 0.75 in
+// writes of 64 records, 1.0 of 16, 1.6 of 4.
+func (a *appender) chooseWay(size int64) {
+	if a.always {
+		return
+	}
+	a.through = false
+	f := a.last
+	if f == nil || f.pooled || a.log.queue.remainHowManyToFlush() > throughBehindMax {
+		a.large.Store(false)
+		return
+	}
+	a.large.Store(size >= throughMin)
+	a.through = size >= throughMin || a.inlineRoom() < size
+}
+
+// inlineRoom is the largest record that can be appended by a caller, with the header of what may follow: for stores to the
+// mapping, without a fault.
 func (a *appender) inlineRoom() int64 {
 	f := a.last
 	if f == nil {
 		return -1
 	}
-	if f.pooled {
+	if f.pooled || a.through && !a.always {
 		return a.room()
 	}
 	return min(f.populatedPosition.Load(), f.size) - a.position() - blankReserve
@@ -403,6 +440,7 @@ func (a *appender) roll(base int64) error {
 	}
 	a.log.queue.append(next)
 	a.last = next
+	a.through = a.through && !next.pooled
 	a.log.allocator.request(next.end())
 	a.log.rolled(next, time.Since(began))
 	return nil
@@ -647,6 +685,7 @@ func (a *appender) appendData(start int64, data []byte) (err error) {
 				return err
 			}
 		}
+		a.chooseWay(int64(len(data)))
 		f := a.last
 		if err := f.ensureAllocated(f.size); err != nil {
 			return err

@@ -312,7 +312,7 @@ func testOtherAllocationErrors(t *testing.T) {
 	})
 }
 
-// stall holds the appender's goroutine up in an append. It returns when the goroutine is there.
+// stall holds somebody up in an append. It returns when it is there.
 func (l *testLog) stall() (release func()) {
 	l.t.Helper()
 	entered, resume := make(chan struct{}), make(chan struct{})
@@ -327,8 +327,8 @@ func (l *testLog) stall() (release func()) {
 		}
 		return nil
 	})
-	put, done := testPut("topic", 0, int(l.queue.fileSize)/2, 1) // beyond the populated window
-	l.take(put)
+	put, done := testPut("topic", 0, int(l.queue.fileSize)/2, 1)
+	go l.take(put)
 	<-entered
 	return func() {
 		close(resume)
