@@ -123,9 +123,9 @@ func TestWhenTheCheckpointMoves(t *testing.T) {
 	f(60*time.Second, 0, 0, true) // flushConsumeQueueThoroughInterval
 	f(4*time.Second, 1, 0, false)
 	f(5*time.Second, 1, 0, true)
-	f(4*time.Second, 256<<20-1, 0, false)
-	f(999*time.Millisecond, 256<<20, 0, false)
-	f(time.Second, 256<<20, 0, true)
+	f(4*time.Second, checkpointBytes-1, 0, false)
+	f(999*time.Millisecond, checkpointBytes, 0, false)
+	f(time.Second, checkpointBytes, 0, true)
 	f(3999*time.Millisecond, 1<<30, 200*time.Millisecond, false)
 	f(4*time.Second, 1<<30, 200*time.Millisecond, true)
 }
