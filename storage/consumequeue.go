@@ -74,6 +74,9 @@ func openConsumeQueue(fsys vfs.FS, dir, topic string, queueID int32, fileSize in
 	q := &ConsumeQueue{topic: topic, queueID: queueID, files: files}
 	q.indexPrefix = message.ExtendJavaHash(message.JavaHash([]byte(topic)), []byte("#"))
 	q.samples.Store(&[]unitSample{})
+	if last := files.last(); last != nil {
+		last.region.ReadAhead(false)
+	}
 	return q, nil
 }
 
@@ -190,11 +193,12 @@ func (q *ConsumeQueue) nextFile(k QueueOffset) (*MappedFile, error) {
 		return nil, errQueueGone
 	}
 	if last := q.files.last(); last != nil {
-		return q.files.create(last.end())
+		last.region.ReadAhead(true) // for who reads it when it is cold
+		return q.createFile(last.end())
 	}
 	at := int64(k) * consumeQueueUnitSize
 	base := at - at%q.files.fileSize
-	f, err := q.files.create(base)
+	f, err := q.createFile(base)
 	if err != nil {
 		return nil, err
 	}
@@ -203,6 +207,15 @@ func (q *ConsumeQueue) nextFile(k QueueOffset) (*MappedFile, error) {
 	}
 	q.minOffset.Store(int64(k))
 	return f, nil
+}
+
+// createFile makes a file that comes into memory page by page: with thousands of queues most never get a second one.
+func (q *ConsumeQueue) createFile(base int64) (*MappedFile, error) {
+	f, err := q.files.create(base)
+	if err == nil {
+		f.region.ReadAhead(false)
+	}
+	return f, err
 }
 
 // delete retires all files; a put that comes too late finds the queue gone.

@@ -230,6 +230,7 @@ type region struct {
 	file *os.File
 	path string
 	data mmap.MMap
+	vec  vectors
 }
 
 func (r *region) Bytes() []byte { return r.data }

@@ -8,9 +8,9 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -75,10 +75,15 @@ func (r *region) WritevAt(parts [][]byte, off int64) error {
 	if err := r.check("pwritev", off, off+int64(size)); err != nil {
 		return err
 	}
+	if r.vec.conn == nil {
+		if err := r.vec.init(r.file); err != nil {
+			return pathError("pwritev", r.path, err)
+		}
+	}
 	for len(parts) > 0 {
-		n, err := r.pwritev(parts[:min(len(parts), writevPartsMax)], off)
+		n, err := r.vec.write(parts[:min(len(parts), writevPartsMax)], off)
 		if err != nil {
-			return err
+			return pathError("pwritev", r.path, err)
 		}
 		off += int64(n)
 		for len(parts) > 0 && n >= len(parts[0]) {
@@ -96,15 +101,59 @@ func (r *region) WritevAt(parts [][]byte, off int64) error {
 	return nil
 }
 
-func (r *region) pwritev(parts [][]byte, off int64) (n int, err error) {
-	err = r.control("pwritev", func(fd int) (err error) {
-		n, err = unix.Pwritev(fd, parts, off)
-		return err
-	})
-	if err == nil && n == 0 && slices.ContainsFunc(parts, func(p []byte) bool { return len(p) > 0 }) {
-		err = pathError("pwritev", r.path, io.ErrShortWrite)
+// vectors is what pwritev is given. It is kept from call to call: unix.Pwritev makes its own each time.
+type vectors struct {
+	conn syscall.RawConn
+	call func(fd uintptr) // system, made once
+
+	iov []unix.Iovec
+	off int64
+	n   int
+	err error
+}
+
+func (v *vectors) init(file *os.File) (err error) {
+	v.call = v.system
+	v.conn, err = file.SyscallConn()
+	return err
+}
+
+// write returns how many bytes of parts, some at least, the kernel took.
+func (v *vectors) write(parts [][]byte, off int64) (n int, err error) {
+	for _, p := range parts {
+		if len(p) > 0 {
+			iov := unix.Iovec{Base: &p[0]}
+			iov.SetLen(len(p))
+			v.iov = append(v.iov, iov)
+		}
 	}
-	return n, err
+	defer func() {
+		clear(v.iov)
+		v.iov = v.iov[:0]
+	}()
+	if len(v.iov) == 0 {
+		return 0, nil
+	}
+	v.off = off
+	if err := v.conn.Control(v.call); err != nil {
+		return 0, err
+	}
+	if v.err == nil && v.n == 0 {
+		return 0, io.ErrShortWrite
+	}
+	return v.n, v.err
+}
+
+func (v *vectors) system(fd uintptr) {
+	v.err = retry(func() error {
+		n, _, errno := unix.Syscall6(unix.SYS_PWRITEV, fd, uintptr(unsafe.Pointer(&v.iov[0])), uintptr(len(v.iov)),
+			uintptr(v.off), uintptr(uint64(v.off)>>32), 0)
+		v.n = int(n)
+		if errno != 0 {
+			return errno
+		}
+		return nil
+	})
 }
 
 // Allocate uses fallocate, which keeps what is there. A file system without it gets one write per page, of the byte
@@ -153,6 +202,14 @@ func (r *region) Populate(from, to int64) error {
 		return r.touch(from, to)
 	}
 	return err
+}
+
+func (r *region) ReadAhead(on bool) {
+	advice := unix.MADV_RANDOM
+	if on {
+		advice = unix.MADV_NORMAL
+	}
+	_ = r.madvise(0, int64(len(r.data)), advice)
 }
 
 // WillNeed falls back to read-ahead, which does not wait, on kernels before 5.14.

@@ -60,8 +60,8 @@ type Region interface {
 	// WriteAt writes through the file, not the mapping; both show the same bytes afterwards. It writes all of p or
 	// returns an error.
 	WriteAt(p []byte, off int64) error
-	// WritevAt is WriteAt of parts back to back. When it fails, any of their bytes may be written or not. The parts' elements
-	// stay as they are.
+	// WritevAt is WriteAt of parts back to back, for one goroutine at a time. When it fails, any of their bytes may be written
+	// or not. The parts' elements stay as they are.
 	WritevAt(parts [][]byte, off int64) error
 	// Allocate backs [from, to) with blocks, so that no store into the range can meet a full disk. Bytes keep their value.
 	Allocate(from, to int64) error
@@ -69,6 +69,10 @@ type Region interface {
 	Populate(from, to int64) error
 	// WillNeed brings [from, to) in for reading. It blocks, and is best effort.
 	WillNeed(from, to int64) error
+	// ReadAhead says whether a fault may bring in more than its page; it may unless said otherwise. The kernel then makes
+	// folios of up to the size of its read-ahead, which may be megabytes: the first store pays for all of them, and makes a
+	// whole one dirty.
+	ReadAhead(on bool)
 	// Protect makes the range inaccessible: only for the invariants build tag, to catch late readers. Memory that cannot
 	// be protected answers errors.ErrUnsupported.
 	Protect() error

@@ -228,6 +228,8 @@ func (r *region) Allocate(from, to int64) error {
 
 func (r *region) Populate(from, to int64) error { return r.touch(OpPopulate, from, to) }
 
+func (r *region) ReadAhead(bool) {}
+
 func (r *region) WillNeed(from, to int64) error { return r.touch(OpWillNeed, from, to) }
 
 func (r *region) touch(op Op, from, to int64) error {
