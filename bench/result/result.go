@@ -148,6 +148,7 @@ type Host struct {
 	Memory     int64  `json:"memory_bytes,omitempty"`
 	Kernel     string `json:"kernel,omitempty"`
 	FileSystem string `json:"file_system,omitempty"` // of the server's store
+	PageCache  string `json:"page_cache,omitempty"`  // "full": no memory was left unused before the run
 }
 
 // Derive fills the figures that follow from others.

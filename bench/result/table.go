@@ -393,7 +393,7 @@ func (h Host) text() string {
 		return ""
 	}
 	text := fmt.Sprintf("%d × %s", h.CPUs, h.CPU)
-	for _, more := range []string{unlessZero(float64(h.Memory), formatBytes), h.Kernel, h.FileSystem} {
+	for _, more := range []string{unlessZero(float64(h.Memory), formatBytes), h.Kernel, h.FileSystem, unlessEmpty("page cache ", h.PageCache)} {
 		if more != "" {
 			text += ", " + more
 		}
@@ -440,4 +440,12 @@ func (g grid) markdown() string {
 		}
 	}
 	return b.String()
+}
+
+// unlessEmpty is text with what it is in front, or nothing.
+func unlessEmpty(what, text string) string {
+	if text == "" {
+		return ""
+	}
+	return what + text
 }

@@ -38,23 +38,27 @@ func (s Subject) can(row Row) bool {
 
 // Plan is which rows are run against which subjects, and how.
 type Plan struct {
-	Rows     []Row
-	Subjects []Subject // the first one is the reference
-	Rounds   int
-	Warmup   time.Duration // before each window
-	Duration time.Duration // of each window
-	Settle   time.Duration // of unmeasured load before the first round, if something is to be compiled
-	Dir      string        // where stores are put
-	Binary   string        // loopmq, for the name server and the null server
-	LogMax   int64         // bytes to which a log grows whose size is the row
-	Tool     result.Build
-	Client   *peer.Peer                 // the release whose client is used by rows that ask for it
-	Say      func(string)               // a line of progress
-	Done     func(*result.Result) error // takes each result as it comes
+	Rows          []Row
+	Subjects      []Subject // the first one is the reference
+	Rounds        int
+	Warmup        time.Duration // before each window
+	Duration      time.Duration // of each window
+	Settle        time.Duration // of unmeasured load before the first round, if something is to be compiled
+	Dir           string        // where stores are put
+	Binary        string        // loopmq, for the name server and the null server
+	LogMax        int64         // bytes to which a log grows whose size is the row
+	FillPageCache bool          // before each turn
+	Tool          result.Build
+	Client        *peer.Peer                 // the release whose client is used by rows that ask for it
+	Say           func(string)               // a line of progress
+	Done          func(*result.Result) error // takes each result as it comes
 }
 
 // Run runs the plan. A subject that fails in a row is left out of the rest of that row; the errors come at the end.
 func (p *Plan) Run(ctx context.Context) error {
+	if p.FillPageCache {
+		defer removePageCache(p.Dir)
+	}
 	var failed []error
 	for i, row := range p.Rows {
 		p.Say(fmt.Sprintf("%d/%d  %s", i+1, len(p.Rows), row.Name))
@@ -110,6 +114,11 @@ func (h *host) failure(err error) error {
 
 // turn is one run of a subject.
 func (h *host) turn(ctx context.Context, round int) error {
+	if h.plan.FillPageCache {
+		if err := fillPageCache(ctx, h.plan.Dir); err != nil {
+			return err
+		}
+	}
 	results, err := h.measure(ctx)
 	if err != nil {
 		return err
@@ -133,6 +142,9 @@ func (h *host) done(r *result.Result, round int) error {
 	r.Label, r.Subject, r.Round = r.Row, h.subject.Name, round
 	r.Settings.Flush, r.Settings.Role = h.row.Settings.Flush, h.row.Settings.Role
 	r.Tool, r.Host = h.plan.Tool, proc.HostOf(h.plan.Dir)
+	if h.plan.FillPageCache {
+		r.Host.PageCache = "full"
+	}
 	r.Server = result.Build{Name: h.subject.Name}
 	if h.subject.Flavour != nil {
 		r.Server = h.subject.Flavour.Build()

@@ -28,7 +28,7 @@ func newBenchCompareCommand() *cobra.Command {
 		clientOf    string
 		rounds      int
 		logMax      int64
-		again, list bool
+		again, list, fill bool
 	)
 	cmd := &cobra.Command{
 		Use:   "compare",
@@ -60,7 +60,7 @@ second time, as if it were another one: how far its ratio is from 1 is the noise
 			if err != nil {
 				return err
 			}
-			plan.Rows, plan.Rounds, plan.LogMax = rows, rounds, logMax<<20
+			plan.Rows, plan.Rounds, plan.LogMax, plan.FillPageCache = rows, rounds, logMax<<20, fill
 			run.site.unfetched = list
 			for _, name := range servers {
 				subject, err := run.site.subject(ctx, name)
@@ -107,6 +107,7 @@ second time, as if it were another one: how far its ratio is from 1 is the noise
 	flags.IntVar(&rounds, "rounds", 3, "turns of each server in each row")
 	flags.BoolVar(&again, "again", false, "measure the first server twice, to see the noise")
 	flags.Int64Var(&logMax, "log-max", 16<<10, "`MiB` to which the row of a growing log fills it, if the disk has room")
+	flags.BoolVar(&fill, "fill-page-cache", false, "before each turn leave no memory unused, with a file of its size in --dir")
 	flags.BoolVar(&list, "list", false, "print the names of the rows with about how long each takes, and end")
 	return cmd
 }
