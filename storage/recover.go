@@ -701,13 +701,14 @@ func (r *recovery) cutIndex(limit PhyOffset) error {
 
 // clearStale zeroes what lies behind the end of the log, on disk. The appender marks its end as it goes; this is for the
 // case that a later power cut loses just the mark, or a page of the newest record, and old bytes come back in its place.
+// After a crash zeros in memory say nothing of the disk: whoever zeroed was perhaps killed before the sync.
 func (r *recovery) clearStale() error {
 	f := r.log.find(int64(r.end))
 	if f == nil {
 		return nil
 	}
 	at := int64(r.end) - f.base
-	if !clearUntilZeros(f.bytes()[at:]) {
+	if !clearUntilZeros(f.bytes()[at:]) && r.clean {
 		return nil
 	}
 	return f.region.Sync(at, f.size)

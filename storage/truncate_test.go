@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -272,6 +273,42 @@ func TestTruncateToSurvivesCrashes(t *testing.T) {
 	}
 	if outcomes[true] < 10 || outcomes[false] < 10 {
 		t.Errorf("whole or cut: %v", outcomes)
+	}
+}
+
+// A kill between the zeroing of what was cut and its sync leaves zeros in memory alone: the next start syncs them.
+func TestKillBeforeTheCutIsSynced(t *testing.T) {
+	a, b, parted := twoHistories(t, 90, 50)
+	for seed := range uint64(30) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		fsys := faultfs.New()
+		s := openSlave(t, fsys)
+		s.feed(a, a.end(), rng)
+		s.settled()
+		eventually(t, "all is flushed", func() bool { return s.RemainHowManyToFlush() == 0 })
+		var syncs atomic.Int64
+		var next *faultfs.FS
+		fsys.SetHook(func(op faultfs.Op, path string) {
+			if op == faultfs.OpSync && strings.Contains(path, "/commitlog/") && syncs.Add(1) == 2 { // the first is the end mark's
+				next = fsys.Crash(faultfs.ProcessKill, seed)
+			}
+		})
+		if err := s.TruncateTo(parted); err == nil || next == nil {
+			t.Fatalf("not killed while cutting: %v", err)
+		}
+		fsys.SetHook(nil)
+		s.abandon()
+
+		s = openSlave(t, next)
+		s.feed(b, b.boundaries[len(b.boundaries)-1-rng.IntN(20)], rng)
+		s.settled()
+		again := next.Crash(faultfs.PowerLoss, seed)
+		s.abandon()
+		s = openSlave(t, again)
+		s.mustHold(b)
+		s.feed(b, b.end(), rng)
+		s.settled().mustHold(b)
+		s.close()
 	}
 }
 
