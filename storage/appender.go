@@ -27,8 +27,9 @@ const (
 	appendBatchMax = 64
 	// combineMax is how many puts a caller appends for others before it leaves the rest to the appender goroutine.
 	combineMax = 256
-	// throughMin is the least turn that is written through the file under ASYNC_FLUSH, throughBehindMax how much may be
-	// unflushed for that: the kernel makes who writes wait when it has too many dirty pages.
+	// throughMin is how large turns have to be, on average, to be written through the file under ASYNC_FLUSH; half of it is
+	// when that ends. throughBehindMax is how much may be unflushed for it: the kernel makes who writes wait when it has too
+	// many dirty pages.
 	throughMin       = 16 << 10
 	throughBehindMax = 512 << 20
 	// roleSpins is how often a caller tries for the role before it queues: about as long as another's turn takes.
@@ -77,7 +78,8 @@ type appender struct {
 	gathered      []*PutMessage
 	gatheredBytes int64
 	parts         [][]byte
-	large         atomic.Bool // the last turn was large enough to be written through: the populator rests
+	turnBytes     int64       // running average
+	large         atomic.Bool // turns are large, and written through: the populator rests
 	// beforeWrite is for tests: it may stall or fail an append.
 	beforeWrite func(*PutMessage) error
 
@@ -183,6 +185,7 @@ func (a *appender) appendInline(puts []*PutMessage, now int64) (n int, err error
 	for _, put := range puts {
 		size += int64(len(put.Record))
 	}
+	a.noteTurn(size)
 	a.chooseWay(size)
 	room := a.inlineRoom()
 	for _, put := range puts {
@@ -266,11 +269,7 @@ func (a *appender) appendQueued(done []*PutMessage, locked time.Time, wait bool)
 	defer catchFault(&err)
 	now, lockedAt := locked.UnixMilli(), latency.Of(locked)
 	a.begin(now, lockedAt)
-	if wait || a.large.Load() {
-		a.chooseWay(throughMin)
-	} else {
-		a.chooseWay(0)
-	}
+	a.chooseWay(0)
 	for n < len(done) {
 		room := a.inlineRoom()
 		if wait {
@@ -348,23 +347,36 @@ func (a *appender) room() int64 {
 // position is where the next record goes in the last file.
 func (a *appender) position() int64 { return a.last.wrotePosition.Load() + a.gatheredBytes }
 
-// chooseWay says how a turn of size bytes is appended under ASYNC_FLUSH. A store to a page that the populator has brought
-// in is but a copy. To bring it in, to make it writable and to clean it at the flush costs more than to write all of it
-// with one call; a call of its own for each record costs more again. So large turns are written, and the populator rests;
-// and what comes before it is awake again is written too. For 1.25 KiB, in µs of processor time: 1.4 stored, 0.75 in
-// writes of 64 records, 1.0 of 16, 1.6 of 4.
+// chooseWay says how a turn that begins with size bytes is appended under ASYNC_FLUSH. A store to a page that the populator
+// has brought in is but a copy. To bring it in, to make it writable and to clean it at the flush costs more than to write
+// all of it with one call; a call of its own for each record costs more again. So large turns are written, and the
+// populator rests; and what comes before it is awake again is written too. For 1.25 KiB, in µs of processor time: 1.4
+// stored, 0.75 in writes of 64 records, 1.0 of 16, 1.6 of 4.
 func (a *appender) chooseWay(size int64) {
 	if a.always {
 		return
 	}
 	a.through = false
-	f := a.last
-	if f == nil || f.pooled || a.log.queue.remainHowManyToFlush() > throughBehindMax {
-		a.large.Store(false)
+	if f := a.last; f != nil && !f.pooled && a.log.queue.remainHowManyToFlush() <= throughBehindMax {
+		a.through = a.large.Load() || a.inlineRoom() < size
+	}
+}
+
+// noteTurn follows how large turns are. While they are written nothing is to be read ahead of them: the kernel would fill
+// pages with zeros that records are about to take.
+func (a *appender) noteTurn(size int64) {
+	if a.always {
 		return
 	}
-	a.large.Store(size >= throughMin)
-	a.through = size >= throughMin || a.inlineRoom() < size
+	a.turnBytes += (size - a.turnBytes) / 8
+	was := a.large.Load()
+	large := a.turnBytes >= throughMin || was && a.turnBytes >= throughMin/2
+	if large != was {
+		a.large.Store(large)
+		if a.last != nil && !a.last.pooled {
+			a.last.region.ReadAhead(!large)
+		}
+	}
 }
 
 // inlineRoom is the largest record that can be appended by a caller, with the header of what may follow: for stores to the
@@ -439,6 +451,12 @@ func (a *appender) roll(base int64) error {
 		return errors.Join(err, next.retire())
 	}
 	a.log.queue.append(next)
+	if a.last != nil && a.large.Load() {
+		a.last.region.ReadAhead(true) // for who reads it when it is cold
+	}
+	if a.large.Load() {
+		next.region.ReadAhead(false)
+	}
 	a.last = next
 	a.through = a.through && !next.pooled
 	a.log.allocator.request(next.end())
@@ -685,6 +703,7 @@ func (a *appender) appendData(start int64, data []byte) (err error) {
 				return err
 			}
 		}
+		a.noteTurn(int64(len(data)))
 		a.chooseWay(int64(len(data)))
 		f := a.last
 		if err := f.ensureAllocated(f.size); err != nil {

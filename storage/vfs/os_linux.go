@@ -212,14 +212,18 @@ func (r *region) ReadAhead(on bool) {
 	_ = r.madvise(0, int64(len(r.data)), advice)
 }
 
-// WillNeed falls back to read-ahead, which does not wait, on kernels before 5.14.
+// WillNeed begins with read-ahead, which does not wait, and which is large where ReadAhead is off too. Kernels before 5.14
+// have nothing else.
 func (r *region) WillNeed(from, to int64) error {
 	if err := r.check("populate", from, to); err != nil {
 		return err
 	}
+	if err := r.madvise(from, to, unix.MADV_WILLNEED); err != nil {
+		return err
+	}
 	err := r.madvise(from, to, unix.MADV_POPULATE_READ)
 	if errors.Is(err, unix.EINVAL) {
-		return r.madvise(from, to, unix.MADV_WILLNEED)
+		return nil
 	}
 	return err
 }
