@@ -380,16 +380,12 @@ func (c *HAConnection) pump(now time.Time) {
 // may have been interrupted in the middle of a frame.
 func (c *HAConnection) transferData(sel storage.SelectMappedBufferResult, now time.Time) bool {
 	defer sel.Release()
-	faulted := false
-	func() {
-		defer catchFault(&faulted)
-		c.writeFrame(sel.Bytes(), now)
-	}()
-	if faulted {
-		c.service.logger.Error("the log cannot be read", "offset", c.sentOffset.Load())
+	err := storage.Guard(func() { c.writeFrame(sel.Bytes(), now) })
+	if err != nil {
+		c.service.logger.Error("the log cannot be read", "offset", c.sentOffset.Load(), "cause", err)
 		c.drop("the log cannot be read")
 	}
-	return !faulted
+	return err == nil
 }
 
 // writeFrame sends one frame, a heartbeat with an empty body.

@@ -160,13 +160,8 @@ func (h *masterHandshake) ask(from, to storage.PhyOffset) error {
 // hash runs on the helper.
 func (h *masterHandshake) hash(from, to storage.PhyOffset) {
 	m := hashMessage{from: from, to: to}
-	faulted := false
-	func() {
-		defer catchFault(&faulted)
-		m.sum, _ = hashRange(h.c.service.store, from, to)
-	}()
-	if faulted {
-		h.c.service.logger.Error("the log cannot be read", "from", from, "to", to)
+	if err := storage.Guard(func() { m.sum, _ = hashRange(h.c.service.store, from, to) }); err != nil {
+		h.c.service.logger.Error("the log cannot be read", "from", from, "to", to, "cause", err)
 	}
 	h.c.conn.Post(func() {
 		h.hashing = false

@@ -5,11 +5,9 @@ package ha
 import (
 	"os"
 	"runtime"
-	"runtime/debug"
 	"time"
 
 	"loopmq/storage"
-	"loopmq/storage/vfs"
 )
 
 const (
@@ -57,7 +55,6 @@ func (h *helper) do(task func()) bool {
 
 func (h *helper) run() {
 	defer close(h.done)
-	debug.SetPanicOnFault(true)
 	for {
 		select {
 		case task := <-h.tasks:
@@ -68,31 +65,18 @@ func (h *helper) run() {
 	}
 }
 
-// catchFault ends the panic of a page that the disk does not give, and only that. It is deferred by the function that
-// reads mapped pages, on a goroutine with SetPanicOnFault.
-func catchFault(faulted *bool) {
-	cause := recover()
-	if cause == nil {
-		return
-	}
-	if _, ok := vfs.FaultAddress(cause); !ok {
-		panic(cause)
-	}
-	*faulted = true
-}
-
 // touch reads a byte of each page of a part of the log. A page that the disk does not give is left to the one who sends
 // it.
 func touch(store Store, from, end storage.PhyOffset) {
-	var faulted bool
-	defer catchFault(&faulted)
-	for from < end {
-		n, ok := touchFile(store, from, int(end-from))
-		if !ok {
-			return
+	_ = storage.Guard(func() {
+		for from < end {
+			n, ok := touchFile(store, from, int(end-from))
+			if !ok {
+				return
+			}
+			from += storage.PhyOffset(n)
 		}
-		from += storage.PhyOffset(n)
-	}
+	})
 }
 
 func touchFile(store Store, from storage.PhyOffset, size int) (n int, ok bool) {

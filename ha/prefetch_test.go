@@ -23,15 +23,3 @@ func TestColdFrames(t *testing.T) {
 		t.Fatalf("the helper brought in the log up to %d only", warm)
 	}
 }
-
-// Only a fault of a page is caught, nothing else.
-func TestCatchFaultLeavesOtherPanics(t *testing.T) {
-	defer func() {
-		if recover() != "BUG" {
-			t.Fatal("the panic is gone")
-		}
-	}()
-	var faulted bool
-	defer catchFault(&faulted)
-	panic("BUG")
-}

@@ -5,7 +5,6 @@ package ha
 import (
 	"encoding/binary"
 	"fmt"
-	"runtime/debug"
 
 	"loopmq/storage"
 	"loopmq/storage/message"
@@ -168,14 +167,8 @@ func recordStart(store Store, offset, fileSize storage.PhyOffset) (storage.PhyOf
 
 // reading runs what reads mapped pages. One that the disk does not give is an error.
 func reading(read func() error) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	faulted := false
-	func() {
-		defer catchFault(&faulted)
-		err = read()
-	}()
-	if faulted {
-		return errUnreadable
+	if fault := storage.Guard(func() { err = read() }); fault != nil {
+		return fmt.Errorf("%w: %w", errUnreadable, fault)
 	}
 	return err
 }
