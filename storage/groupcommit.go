@@ -3,6 +3,7 @@
 package storage
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +13,10 @@ import (
 
 // groupCommitInterval is how soon bytes that nobody waits for (WAIT=false) are flushed. Source: GroupCommitService#run.
 const groupCommitInterval = 10 * time.Millisecond
+
+// answeredTogetherMax is how many requests are answered before the loops are woken: after a long sync there may be so many
+// that the answers of one connection, written at once, are over what it may leave unsent.
+const answeredTogetherMax = 4096
 
 // GroupCommitRequest is a put that waits until bytes below end are durable. Source: CommitLog.GroupCommitRequest.
 type GroupCommitRequest struct {
@@ -270,10 +275,12 @@ func (s *GroupCommitService) fail(status PutMessageStatus) {
 
 func (s *GroupCommitService) finish(ended []endedRequest, now time.Time) {
 	s.answeredAt.Store(latency.Of(now))
-	if together := s.log.listener.AnswerTogether; together != nil && len(ended) > 1 {
-		together(func() { answerAll(ended) })
-	} else {
-		answerAll(ended)
+	for some := range slices.Chunk(ended, answeredTogetherMax) {
+		if together := s.log.listener.AnswerTogether; together != nil && len(some) > 1 {
+			together(func() { answerAll(some) })
+		} else {
+			answerAll(some)
+		}
 	}
 	s.waiting.Add(int64(-len(ended))) // at zero everybody has been told
 	clear(ended)

@@ -98,6 +98,30 @@ func TestAnswersTogether(t *testing.T) {
 	})
 }
 
+// Very many are answered in several calls: who has the first answers may write them meanwhile.
+func TestAnswersTogetherAreBounded(t *testing.T) {
+	const requests = 2*answeredTogetherMax + 1
+	l := loadTestLog(t, faultfs.New(), testLogDir, syncFlush)
+	defer l.close()
+	answered, calls := 0, 0
+	l.listener.AnswerTogether = func(answer func()) {
+		calls++
+		before := answered
+		answer()
+		if n := answered - before; n < 2 || n > answeredTogetherMax {
+			t.Errorf("%d answered in one call", n)
+		}
+	}
+	ended := make([]endedRequest, requests)
+	for i := range ended {
+		ended[i].done = func(PutMessageStatus) { answered++ }
+	}
+	l.groupCommitService.finish(ended, time.Now())
+	if answered != requests || calls != 2 {
+		t.Errorf("%d of %d answered, %d calls", answered, requests, calls)
+	}
+}
+
 // A lone request takes one sync and no timer.
 func TestLoneRequestTakesOneSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
