@@ -384,7 +384,11 @@ func (s *ScheduleMessageService) readDue(l *delayLevel, delay int64, now time.Ti
 		return deliverInterval
 	}
 	for _, unit := range due[:n] {
-		if size >= deliverBytesMax || !s.add(l, unit, now) {
+		if size >= deliverBytesMax {
+			break
+		}
+		if !s.add(l, unit, now) {
+			wait = deliverInterval
 			break
 		}
 		size += int(unit.Size)

@@ -181,6 +181,29 @@ func TestUndeliverableDelayedMessageIsPassedOver(t *testing.T) {
 	eventually(t, "the offset behind all", func() bool { return b.schedule.Offsets()[1] == 5 })
 }
 
+// A level whose next message cannot be read is tried again soon, however long its delay.
+func TestUnreadableDelayedMessageIsTriedAgain(t *testing.T) {
+	const hour = 3_600_000
+	b := startTestBroker(t, shortDelays(hour))
+	c := b.dial()
+	c.send("T", 0, []byte("x"), "DELAY\x011")
+	b.dispatched()
+	eventually(t, "the flush", func() bool { return b.store.FlushedWhere() == b.store.MaxPhyOffset() })
+	sel, ok := b.store.Select(b.store.MinPhyOffset(), 8)
+	if !ok {
+		t.Fatal("no log")
+	}
+	clear(sel.Bytes()[4:8]) // the magic code
+	sel.Release()
+	s := newScheduleMessageService(b.BrokerController)
+	later := time.Now().Add(2 * hour * time.Millisecond)
+	for try := 1; try <= 3; try++ {
+		if wait := s.step(later); wait > deliverInterval || s.levels[0].tries != try {
+			t.Errorf("try %d: the next in %v, %d tries; want %v", try, wait, s.levels[0].tries, deliverInterval)
+		}
+	}
+}
+
 func TestDelayOffsetForms(t *testing.T) {
 	f := func(text string, want map[int32]storage.QueueOffset) {
 		t.Helper()
