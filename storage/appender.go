@@ -450,13 +450,13 @@ func (a *appender) roll(base int64) error {
 	if err := a.endFile(); err != nil {
 		return errors.Join(err, next.retire())
 	}
-	a.log.queue.append(next)
-	if a.last != nil && a.large.Load() {
-		a.last.region.ReadAhead(true) // for who reads it when it is cold
-	}
 	if a.large.Load() {
+		if a.last != nil {
+			a.last.region.ReadAhead(true) // for who reads it when it is cold
+		}
 		next.region.ReadAhead(false)
 	}
+	a.log.queue.append(next) // from now on the old file may be deleted
 	a.last = next
 	a.through = a.through && !next.pooled
 	a.log.allocator.request(next.end())
@@ -548,7 +548,7 @@ func (a *appender) write(put *PutMessage, now int64) {
 }
 
 // writeGathered writes what the turn has gathered. After an error nothing of it was appended: queue offsets and position
-// are as before, and whoever writes next, after a new start, writes over it.
+// are as before, and whoever writes next writes over it. What is left of it the next start looks at.
 func (a *appender) writeGathered() error {
 	if len(a.gathered) == 0 {
 		return nil

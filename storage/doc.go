@@ -72,8 +72,9 @@
 // puts go on. A sync that fails is final: flushedWhere stays, everything that waits ends with ServiceNotAvailable, and
 // the store is read-only until it is opened anew, because the kernel may have dropped the bytes. So does a fault in
 // mapped memory (a file cut short by someone else, a page the disk cannot read); it becomes an error that names file
-// and offset (guard.go). So does a write to the log that fails: its puts end with the cause and have used up nothing, and what
-// it left behind the write position is cut off at the next start.
+// and offset (guard.go). So does a write to the log that fails: its puts end with the cause and have used up nothing. What it
+// left behind the write position the next start takes for what it is: whole records, of which their senders know only that
+// they may be stored, or else it is cut off.
 //
 // # Locks
 //

@@ -16,8 +16,7 @@ import (
 	"loopmq/storage/vfs/faultfs"
 )
 
-// A write that fails anywhere ends all puts of its turn with the cause and latches the store; nothing of them was appended,
-// and the next start finds the log as it was before.
+// A write that fails anywhere ends all puts of its turn with the cause and latches the store; nothing of them was appended.
 func TestFailedWriteLatches(t *testing.T) {
 	for skip := range 8 {
 		synctest.Test(t, func(t *testing.T) {
@@ -49,6 +48,58 @@ func TestFailedWriteLatches(t *testing.T) {
 				t.Errorf("denied: %v, %v", status, cause)
 			}
 		})
+	}
+}
+
+// What a failed write left behind the end is whole records, which the next start finds and numbers on from, or is cut off.
+func TestStartAfterAFailedWrite(t *testing.T) {
+	const puts = 5
+	change := func(c *Config) {
+		c.FlushDiskType, c.MappedFileSizeCommitLog, c.PopulateWindow = SyncFlush, 64<<10, 64<<10
+	}
+	found := make(map[int]bool)
+	for skip := range 12 {
+		fsys := faultfs.New()
+		s := openTestStore(t, fsys, change)
+		s.send(storeMessage{topic: "t", size: 3000})
+		eventually(t, "nothing is zeroed any more", func() bool {
+			f, allocator := s.log.queue.last(), s.log.allocator
+			allocator.mu.Lock()
+			defer allocator.mu.Unlock()
+			return f.populatedPosition.Load() == f.size && allocator.ready != nil
+		})
+		end := s.MaxPhyOffset()
+		fsys.Fail(faultfs.Fault{Op: faultfs.OpWrite, Path: "/commitlog/", Skip: skip, Err: syscall.EIO})
+		var batch []*PutMessage
+		var dones []chan PutMessageStatus
+		for range puts {
+			put, done := storeMessage{topic: "t", size: 3000}.put()
+			batch, dones = append(batch, put), append(dones, done)
+		}
+		if n, status := s.AsyncPutMessages(batch); n != puts {
+			t.Fatalf("%d taken, %v", n, status)
+		}
+		failed := false
+		for _, done := range dones {
+			failed = <-done == ServiceNotAvailable || failed
+		}
+		fsys.ClearFaults()
+		after := fsys.Crash(faultfs.ProcessKill, 1)
+		s.abandon()
+		size := PhyOffset(len(batch[0].Record))
+		s = reopen(t, after, change)
+		n := int((s.MaxPhyOffset() - end) / size)
+		if s.MaxPhyOffset() != end+PhyOffset(n)*size || n > puts || !failed && n != puts {
+			t.Errorf("%d pages written: the log goes on for %d bytes of records of %d", skip, s.MaxPhyOffset()-end, size)
+		}
+		if next := s.send(storeMessage{topic: "t", size: 10}); next.QueueOffset != QueueOffset(1+n) {
+			t.Errorf("%d pages written, %d records found: the next is number %d", skip, n, next.QueueOffset)
+		}
+		found[n] = true
+		s.settled().close()
+	}
+	if !found[0] || !found[puts] || len(found) < 3 {
+		t.Errorf("records found: %v", found)
 	}
 }
 
