@@ -19,15 +19,16 @@
 // caller that leaves, under the same conditions, or the appender's goroutine, which rolls to the next file and takes
 // page faults. Queue offset, physical offset and store time are given out with the append; one that fails uses none up.
 //
-// Under ASYNC_FLUSH a record is stored to the mapping, or to its write buffer. Under SYNC_FLUSH the records of a turn are
-// written through the file with one call, and the position moves when all are in; package vfs says what that saves.
-// Everybody reads through the mapping, which shows the same pages.
+// Under SYNC_FLUSH the records of a turn are written through the file with one call, and the position moves when all are in;
+// package vfs says what that saves. Under ASYNC_FLUSH a record is stored to the mapping, or to its write buffer, but the
+// records of large turns, and what the populated window does not cover, are written too (appender.chooseWay). Everybody
+// reads through the mapping, which shows the same pages.
 //
 // A put ends exactly once, in Appended: appended; expired in the queue (waitTimeMillsInSendQueue) by the sweeper while
 // an append stalls; or with the cause when the store is latched or closing.
 //
 //	goroutine                    owns                                   may block on
-//	caller with the role         log tail, topic-queue table            nothing; under SYNC_FLUSH writeThrough
+//	caller with the role         log tail, topic-queue table            nothing, or writeThrough
 //	appender                     the same, while it has the role        the next file, 5 s at most; page faults; zeroing
 //	AllocateMappedFileService    the file it makes                      the disk
 //	populator                    populatedPosition, and under SYNC_FLUSH
