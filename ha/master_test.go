@@ -616,16 +616,18 @@ func TestAddressesNotInTheAllowList(t *testing.T) {
 	m.want("an allowed slave", m.wait(end), storage.PutOK)
 }
 
-func TestHeartbeatAndHousekeeping(t *testing.T) {
-	m := startMaster(t, func(c *Config) {
-		c.HaSendHeartbeatInterval, c.HaHousekeepingInterval = 200*time.Millisecond, time.Second
-	})
+func TestHeartbeat(t *testing.T) {
+	m := startMaster(t, func(c *Config) { c.HaSendHeartbeatInterval = 200 * time.Millisecond })
 	end := m.put(100)
-	s, silent := m.follow(end), m.connect()
-	h, body, err := s.frame()
+	h, body, err := m.follow(end).frame()
 	if err != nil || h.phyOffset != end || len(body) != 0 {
 		t.Fatalf("%v, %v; want a heartbeat at %d", h, err, end)
 	}
+}
+
+func TestHousekeeping(t *testing.T) {
+	m := startMaster(t, func(c *Config) { c.HaHousekeepingInterval = time.Second })
+	s, silent := m.follow(m.put(100)), m.connect()
 	silent.closes()
 	s.closes() // it said nothing since its first report
 }

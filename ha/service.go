@@ -292,7 +292,7 @@ func (s *HAService) onTick() (next time.Duration) {
 	for _, c := range connections {
 		c.conn.Post(c.tick)
 	}
-	if len(connections) == 0 {
+	if len(connections) == 0 && !s.tail.active.Load() {
 		return min(aloneTickInterval, max(tickInterval, s.config().HaSendHeartbeatInterval/2))
 	}
 	return tickInterval

@@ -226,10 +226,8 @@ func (c *core) onTick() (next time.Duration) {
 		if unsent {
 			next = tickInterval
 		}
-		if (full || unsent) && l.ticking.CompareAndSwap(false, true) {
-			if !l.post(func() { l.tick(full) }) {
-				return next
-			}
+		if (full || unsent) && !l.postTick(full) {
+			return next
 		}
 	}
 	if requests != c.tickedRequests {

@@ -150,6 +150,14 @@ func (l *Loop) endTurn() {
 func (l *Loop) watch(s *Session) {
 	l.watched[s] = struct{}{}
 	l.unsent.Store(int32(len(l.watched)))
+	if len(l.watched) == 1 { // the ticker may be asleep for a second
+		time.AfterFunc(tickInterval, func() { l.postTick(false) })
+	}
+}
+
+// postTick is false when the engine is ending. A tick that is on its way is enough.
+func (l *Loop) postTick(full bool) bool {
+	return !l.ticking.CompareAndSwap(false, true) || l.post(func() { l.tick(full) })
 }
 
 func (l *Loop) unwatch(s *Session) {

@@ -357,10 +357,16 @@ func (a *appender) chooseWay(size int64) {
 		return
 	}
 	a.through = false
-	if f := a.last; f != nil && !f.pooled && a.log.queue.remainHowManyToFlush() <= throughBehindMax {
+	if f := a.last; f != nil && !f.pooled && !a.tooFarBehind() {
 		a.through = a.large.Load() || a.inlineRoom() < size
 	}
 }
+
+// tooFarBehind says that a write might have to wait: stores do not, the populator does it for them.
+func (a *appender) tooFarBehind() bool { return a.log.queue.remainHowManyToFlush() > throughBehindMax }
+
+// writesLarge says that nobody needs the populator.
+func (a *appender) writesLarge() bool { return a.large.Load() && !a.tooFarBehind() }
 
 // noteTurn follows how large turns are. While they are written nothing is to be read ahead of them: the kernel would fill
 // pages with zeros that records are about to take.

@@ -349,7 +349,7 @@ func (l *CommitLog) takesRaw() bool { return l.role == Slave || l.flags.isSet(fe
 
 // appended tells those who read and those who prepare that the log has grown.
 func (l *CommitLog) appended() {
-	if f := l.queue.last(); f != nil && !l.appender.large.Load() {
+	if f := l.queue.last(); f != nil && !l.appender.writesLarge() {
 		l.populator.wrote(f)
 	}
 	if l.pool == nil {
