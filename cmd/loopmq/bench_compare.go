@@ -21,13 +21,13 @@ import (
 
 func newBenchCompareCommand() *cobra.Command {
 	var (
-		run         planFlags
-		files       reportFiles
-		servers     []string
-		set, only   string
-		clientOf    string
-		rounds      int
-		logMax      int64
+		run               planFlags
+		files             reportFiles
+		servers           []string
+		set, only         string
+		clientOf          string
+		rounds            int
+		logMax            int64
 		again, list, fill bool
 	)
 	cmd := &cobra.Command{
