@@ -135,8 +135,11 @@ func TestMovingOver(t *testing.T) {
 			l.goesOn(t, 300)
 			awaitMetadata(t, ourSlave)
 
-			java.stop(t)
+			// A RocketMQ master that stops sends its slaves nothing more, and what it answered in its last 100 ms may not be on its
+			// way yet (DefaultMessageStore#shutdown, HAConnection.WriteSocketService): so sends end first.
+			p.admin(t, []string{"updateBrokerConfig", "-b", java.addr, "-k", "brokerPermission", "-v", "4"})
 			awaitSameLog(t, javaMaster, ourSlave)
+			java.stop(t)
 			ours.stop(t)
 			sameLog(t, javaMaster, ourSlave)
 			ourMaster := asMaster(ourSlave, javaMaster)
