@@ -17,6 +17,7 @@ import (
 	"loopmq/reactor"
 	"loopmq/reactor/remoting"
 	"loopmq/storage"
+	"loopmq/storage/latency"
 	"loopmq/storage/vfs"
 )
 
@@ -205,7 +206,13 @@ func (b *BrokerController) newServer() {
 			b.sessionClosed(session)
 		},
 		GroupOf: requestGroup,
-		OnTold:  func(loop *reactor.Loop, notes []any, at int64) { b.sends.answered(loop, notes, at) },
+		OnTold: func(loop *reactor.Loop, notes []any, at time.Time) {
+			written := int64(0)
+			if !at.IsZero() {
+				written = latency.Of(at)
+			}
+			b.sends.answered(loop, notes, written)
+		},
 	})
 	b.registerProcessors()
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 
-	"loopmq/latency"
 	"loopmq/reactor"
 	"loopmq/storage"
+	"loopmq/storage/latency"
 )
 
 // snapshot is what one scrape sees. Hot paths count; only a scrape adds up.

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"loopmq/latency"
 	"loopmq/storage"
+	"loopmq/storage/latency"
 )
 
 // replicaWaiter answers sends of a SYNC_MASTER once a slave has their bytes; ha.HAService is one.

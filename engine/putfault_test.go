@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"loopmq/latency"
 	"loopmq/reactor/remoting"
 	"loopmq/storage"
+	"loopmq/storage/latency"
 	"loopmq/storage/vfs/faultfs"
 )
 

@@ -12,10 +12,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"loopmq/latency"
 	"loopmq/reactor"
 	"loopmq/reactor/remoting"
 	"loopmq/storage"
+	"loopmq/storage/latency"
 	"loopmq/storage/message"
 )
 

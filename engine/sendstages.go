@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"loopmq/latency"
 	"loopmq/reactor"
 	"loopmq/storage"
+	"loopmq/storage/latency"
 )
 
 // sendStage is a part of a send's way. All but flush and replica follow each other; these two are side by side.

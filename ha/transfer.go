@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"loopmq/latency"
 	"loopmq/storage"
+	"loopmq/storage/latency"
 )
 
 const (

@@ -37,7 +37,7 @@ type core struct {
 	onClose func(*Session, string)
 	isVIP   func(s *Session) bool
 	groupOf func(code int32) int
-	onTold  func(loop *Loop, notes []any, at int64)
+	onTold  func(loop *Loop, notes []any, at time.Time)
 
 	table          [codesDense]*registration
 	sparse         map[int32]*registration
@@ -49,8 +49,8 @@ type core struct {
 	sessionIDs           atomic.Uint64
 	gathering            atomic.Int32 // calls of together
 	partials, outputs    budget
-	fullTickAt           time.Time // the ticker's alone, as is tickedRequests
-	tickedRequests       int64
+	fullTickAt           time.Time // the ticker's alone, as is tickedTurns
+	tickedTurns          int64
 	strangers, overLimit sometimes // log lines
 
 	mu       sync.Mutex // guards the rest
@@ -217,11 +217,9 @@ func (c *core) onTick() (next time.Duration) {
 		c.fullTickAt = now
 	}
 	next = fullTickInterval
-	requests := int64(0)
+	turns := int64(0)
 	for _, l := range c.allLoops() {
-		for i := range l.requests {
-			requests += l.requests[i].Load()
-		}
+		turns += l.turnsTotal.Load()
 		unsent := l.unsent.Load() > 0
 		if unsent {
 			next = tickInterval
@@ -230,8 +228,8 @@ func (c *core) onTick() (next time.Duration) {
 			return next
 		}
 	}
-	if requests != c.tickedRequests {
-		c.tickedRequests, next = requests, tickInterval
+	if turns != c.tickedTurns {
+		c.tickedTurns, next = turns, tickInterval
 	}
 	return next
 }

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
-
-	"loopmq/latency"
 )
 
 // Loop is one client event loop as processors see it.
@@ -31,7 +29,7 @@ type Loop struct {
 	flushing []*Session            // scratch of flushJoined
 	loans    []loan                // likewise
 	notes    []any                 // of answers that the turn has written, see ReplyTold
-	leftAt   int64                 // when the last turn ended, by latency.Now
+	leftAt   time.Time             // when the last turn ended
 
 	unsent  atomic.Int32 // len(watched), for the ticker
 	ticking atomic.Bool  // a tick is posted and has not run
@@ -113,18 +111,18 @@ func (l *Loop) flushJoined() {
 
 // leave ends a turn that began at began: what it took counts as busy, and whose answers it wrote are told.
 func (l *Loop) leave(began time.Time) {
-	from, now := latency.Of(began), latency.Now()
-	if from-l.leftAt < int64(readGapMax) {
-		from = l.leftAt
+	now := time.Now()
+	if began.Sub(l.leftAt) < readGapMax {
+		began = l.leftAt
 	}
 	l.leftAt = now
 	l.turnsTotal.Add(1)
-	l.busy.Add(now - from)
+	l.busy.Add(int64(now.Sub(began)))
 	l.tell(now)
 }
 
 // tell hands out the notes of the answers that are written.
-func (l *Loop) tell(now int64) {
+func (l *Loop) tell(now time.Time) {
 	if len(l.notes) == 0 {
 		return
 	}

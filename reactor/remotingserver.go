@@ -29,9 +29,9 @@ type RemotingServerConfig struct {
 	// GroupOf says under which number, below RequestGroupsMax, requests of a code are counted; what has no processor of
 	// its own counts under 0. It is asked when a processor is registered.
 	GroupOf func(code int32) int
-	// OnTold gets the notes of ReplyTold, on the loop: at is when their answers were written, by latency.Now, 0 when the
+	// OnTold gets the notes of ReplyTold, on the loop: at is when their answers were written, zero when the
 	// connection ended before. The slice is only lent.
-	OnTold func(loop *Loop, notes []any, at int64)
+	OnTold func(loop *Loop, notes []any, at time.Time)
 }
 
 // RequestGroupsMax is how many groups of requests are counted.

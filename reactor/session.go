@@ -243,7 +243,7 @@ func (s *Session) end(err error) (reason string) {
 	releaseLoans(s.core.logger, loans)
 	putOut(out)
 	if len(notes) > 0 {
-		guard(s.core.logger, "notes of answers", func() { s.core.onTold(s.loop, notes, 0) })
+		guard(s.core.logger, "notes of answers", func() { s.core.onTold(s.loop, notes, time.Time{}) })
 	}
 	s.partial.release()
 	s.partial = nil

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
-	"loopmq/latency"
 	"loopmq/reactor/remoting"
 )
 
@@ -15,9 +15,9 @@ import (
 func toldSession() (*core, *memoryConn, *Session, *[]string) {
 	var told []string
 	c, conn, s := newMemorySession(func(c *core) {
-		c.onTold = func(_ *Loop, notes []any, at int64) {
+		c.onTold = func(_ *Loop, notes []any, at time.Time) {
 			for _, note := range notes {
-				told = append(told, fmt.Sprint(note, " ", at > 0))
+				told = append(told, fmt.Sprint(note, " ", !at.IsZero()))
 			}
 		}
 		c.fallback = c.newRegistration(ProcessorFunc(func(req *Request) {
@@ -43,14 +43,14 @@ func TestReplyToldIsToldOnce(t *testing.T) {
 	}
 	w := &wire{t: t}
 	conn.in = append(w.frame(1, "a"), w.frame(2, "b")...)
-	before := latency.Now()
+	before := time.Now()
 	c.OnTraffic(conn)
 	if conn.writes != 1 {
 		t.Fatalf("%d writes", conn.writes)
 	}
 	want("a turn", "a true", "b true")
-	if l := s.loop; l.turnsTotal.Load() != 1 || l.busy.Load() < 1 || l.busy.Load() > latency.Now()-before {
-		t.Errorf("%d turns, busy for %d ns of %d", l.turnsTotal.Load(), l.busy.Load(), latency.Now()-before)
+	if l := s.loop; l.turnsTotal.Load() != 1 || l.busy.Load() < 1 || l.busy.Load() > int64(time.Since(before)) {
+		t.Errorf("%d turns, busy for %d ns of %d", l.turnsTotal.Load(), l.busy.Load(), int64(time.Since(before)))
 	}
 
 	to := ReplyTo{Session: s, Opaque: 3}

@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"loopmq/latency"
+	"loopmq/storage/latency"
 	"loopmq/storage/message"
 )
 

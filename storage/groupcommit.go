@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"loopmq/latency"
+	"loopmq/storage/latency"
 )
 
 // groupCommitInterval is how soon bytes that nobody waits for (WAIT=false) are flushed. Source: GroupCommitService#run.

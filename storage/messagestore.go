@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"loopmq/latency"
+	"loopmq/storage/latency"
 	"loopmq/storage/vfs"
 )
 
