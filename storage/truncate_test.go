@@ -70,7 +70,7 @@ func twoHistories(t *testing.T, common, more int) (a, b *history, parted PhyOffs
 	return grow(one, "A", more), grow(two, "B", more+more/2), parted
 }
 
-func openSlave(t *testing.T, fsys *faultfs.FS) *testStore {
+func openSlave(t testing.TB, fsys *faultfs.FS) *testStore {
 	t.Helper()
 	return openTestStore(t, fsys, asSlave)
 }
@@ -84,6 +84,19 @@ func (s *testStore) feed(h *history, to PhyOffset, rng *rand.Rand) {
 			s.t.Fatal(err)
 		}
 	}
+}
+
+// losesPower takes the power from a slave of h whose disk is fsys: what it then has belongs to h, and it gets the rest.
+func (s *testStore) losesPower(fsys *faultfs.FS, seed uint64, h *history, rng *rand.Rand) {
+	s.t.Helper()
+	s.settled()
+	again := fsys.Crash(faultfs.PowerLoss, seed)
+	s.abandon()
+	s = openSlave(s.t, again)
+	s.mustHold(h)
+	s.feed(h, h.end(), rng)
+	s.settled().mustHold(h)
+	s.close()
 }
 
 // mustHold compares the log with a history from its first byte to its end.
@@ -262,14 +275,7 @@ func TestTruncateToSurvivesCrashes(t *testing.T) {
 		}
 		to := b.boundaries[len(b.boundaries)-1-rng.IntN(20)]
 		s.feed(b, to, rng)
-		s.settled()
-		again := next.Crash(faultfs.PowerLoss, n)
-		s.abandon()
-		s = openSlave(t, again)
-		s.mustHold(b)
-		s.feed(b, b.end(), rng)
-		s.settled().mustHold(b)
-		s.close()
+		s.losesPower(next, n, b, rng)
 	}
 	if outcomes[true] < 10 || outcomes[false] < 10 {
 		t.Errorf("whole or cut: %v", outcomes)
@@ -301,14 +307,7 @@ func TestKillBeforeTheCutIsSynced(t *testing.T) {
 
 		s = openSlave(t, next)
 		s.feed(b, b.boundaries[len(b.boundaries)-1-rng.IntN(20)], rng)
-		s.settled()
-		again := next.Crash(faultfs.PowerLoss, seed)
-		s.abandon()
-		s = openSlave(t, again)
-		s.mustHold(b)
-		s.feed(b, b.end(), rng)
-		s.settled().mustHold(b)
-		s.close()
+		s.losesPower(next, seed, b, rng)
 	}
 }
 
