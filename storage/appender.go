@@ -28,10 +28,10 @@ const (
 	// combineMax is how many puts a caller appends for others before it leaves the rest to the appender goroutine.
 	combineMax = 256
 	// throughMin is how large turns have to be, on average, to be written through the file under ASYNC_FLUSH; half of it is
-	// when that ends. throughBehindMax is how much may be unflushed for it: the kernel makes who writes wait when it has too
-	// many dirty pages.
-	throughMin       = 16 << 10
-	throughBehindMax = 512 << 20
+	// when that ends. throughBehindShare is the part of the memory that may be unflushed for it: the kernel makes who
+	// writes wait when it has too many dirty pages, with its own settings from 15 % of what is available.
+	throughMin         = 16 << 10
+	throughBehindShare = 16
 	// roleSpins is how often a caller tries for the role before it queues: about as long as another's turn takes.
 	roleSpins = 30
 	// refuseInterval is how long puts are refused without a new try after the disk was found full.
@@ -79,6 +79,8 @@ type appender struct {
 	gatheredBytes int64
 	parts         [][]byte
 	turnBytes     int64       // running average
+	largeMin      int64       // what counts as large: throughMin, on a slave anything
+	behindMax     int64       // unflushed bytes above which nothing is written through by choice
 	large         atomic.Bool // turns are large, and written through: the populator rests
 	// beforeWrite is for tests: it may stall or fail an append.
 	beforeWrite func(*PutMessage) error
@@ -98,11 +100,18 @@ type refusal struct {
 }
 
 func newAppender(log *CommitLog) *appender {
+	largeMin, behindMax := int64(throughMin), physicalMemory()/throughBehindShare
+	if log.role == Slave {
+		// A frame is one part. The loop has one connection, to the master, which is to wait when the disk does.
+		largeMin, behindMax = 1, math.MaxInt64
+	}
 	return &appender{
 		log:             log,
 		topicQueueTable: make(map[topicQueue]*QueueOffset),
 		through:         log.flushType == SyncFlush,
 		always:          log.flushType == SyncFlush,
+		largeMin:        largeMin,
+		behindMax:       behindMax,
 		wake:            make(chan struct{}, 1),
 		stopped:         make(chan struct{}),
 		done:            make(chan struct{}),
@@ -363,7 +372,7 @@ func (a *appender) chooseWay(size int64) {
 }
 
 // tooFarBehind says that a write might have to wait: stores do not, the populator does it for them.
-func (a *appender) tooFarBehind() bool { return a.log.queue.remainHowManyToFlush() > throughBehindMax }
+func (a *appender) tooFarBehind() bool { return a.log.queue.remainHowManyToFlush() > a.behindMax }
 
 // writesLarge says that nobody needs the populator.
 func (a *appender) writesLarge() bool { return a.large.Load() && !a.tooFarBehind() }
@@ -376,7 +385,7 @@ func (a *appender) noteTurn(size int64) {
 	}
 	a.turnBytes += (size - a.turnBytes) / 8
 	was := a.large.Load()
-	large := a.turnBytes >= throughMin || was && a.turnBytes >= throughMin/2
+	large := a.turnBytes >= a.largeMin || was && a.turnBytes >= a.largeMin/2
 	if large != was {
 		a.large.Store(large)
 		if a.last != nil && !a.last.pooled {

@@ -21,8 +21,8 @@
 //
 // Under SYNC_FLUSH the records of a turn are written through the file with one call, and the position moves when all are in;
 // package vfs says what that saves. Under ASYNC_FLUSH a record is stored to the mapping, or to its write buffer, but the
-// records of large turns, and what the populated window does not cover, are written too (appender.chooseWay). Everybody
-// reads through the mapping, which shows the same pages.
+// records of large turns, what the populated window does not cover, and all that a slave takes are written too
+// (appender.chooseWay). Everybody reads through the mapping, which shows the same pages.
 //
 // A put ends exactly once, in Appended: appended; expired in the queue (waitTimeMillsInSendQueue) by the sweeper while
 // an append stalls; or with the cause when the store is latched or closing.

@@ -30,13 +30,6 @@ var faultCases = map[string]func(t *testing.T, l *testLog) error{
 		truncateUnder(t, l, osPageSize)
 		return l.putThatFaults(2 * osPageSize)
 	},
-	"slave": func(t *testing.T, l *testLog) error {
-		if err := l.appendData(0, make([]byte, 100)); err != nil {
-			t.Fatal(err)
-		}
-		truncateUnder(t, l, 0)
-		return l.appendData(100, make([]byte, 100))
-	},
 }
 
 func truncateUnder(t *testing.T, l *testLog, size int64) {
@@ -79,12 +72,34 @@ func TestFaultsBecomeErrors(t *testing.T) {
 
 // A write into a file that was cut short makes it longer again. The sync finds that its whole length is not there.
 func TestSyncFindsACutBehindWrites(t *testing.T) {
-	l := openTestLogAt(t, vfs.OS{}, t.TempDir(), func(c *Config) { c.FlushIntervalCommitLog = 1_000_000 })
-	l.mustPut(100)
-	truncateUnder(t, l, 0)
-	l.mustPut(throughMin)
+	t.Run("master", func(t *testing.T) {
+		l := openTestLogAt(t, vfs.OS{}, t.TempDir(), flushesOnRequest)
+		l.mustPut(100)
+		truncateUnder(t, l, 0)
+		l.mustPut(throughMin)
+		l.mustFindCut()
+	})
+	t.Run("slave", func(t *testing.T) {
+		l := openTestLogAt(t, vfs.OS{}, t.TempDir(), func(c *Config) {
+			c.Role = Slave
+			flushesOnRequest(c)
+		})
+		for at := range PhyOffset(2) {
+			if err := l.appendData(100*at, make([]byte, 100)); err != nil {
+				t.Fatal(err)
+			}
+			truncateUnder(t, l, 0)
+		}
+		l.mustFindCut()
+	})
+}
+
+func flushesOnRequest(c *Config) { c.FlushIntervalCommitLog = 1_000_000 }
+
+func (l *testLog) mustFindCut() {
+	l.t.Helper()
 	if _, err := l.flush(0); err == nil || !strings.Contains(err.Error(), "was cut") {
-		t.Fatalf("sync: %v", err)
+		l.t.Fatalf("sync: %v", err)
 	}
 }
 
@@ -95,11 +110,7 @@ func TestFaultChild(t *testing.T) {
 		return
 	}
 	dir := t.TempDir()
-	l := openTestLogAt(t, vfs.OS{}, dir, func(c *Config) {
-		if name == "slave" {
-			c.Role = Slave
-		}
-	})
+	l := openTestLogAt(t, vfs.OS{}, dir, nil)
 	err := faultCases[name](t, l)
 	var fault *FaultError
 	if !errors.As(err, &fault) || !errors.Is(err, ErrFault) {
@@ -111,7 +122,7 @@ func TestFaultChild(t *testing.T) {
 	if fault.Offset < 0 || fault.Offset >= l.queue.fileSize {
 		t.Fatalf("%v does not name a place in the file", err)
 	}
-	if status, cause := l.denied(time.Now().UnixMilli()); l.role != Slave && (status != ServiceNotAvailable || !errors.Is(cause, ErrFault)) {
+	if status, cause := l.denied(time.Now().UnixMilli()); status != ServiceNotAvailable || !errors.Is(cause, ErrFault) {
 		t.Fatalf("denied: %v, %v", status, cause)
 	}
 	if !l.flags.latched() || l.readOnly.Load() != 1 {
