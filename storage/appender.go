@@ -601,9 +601,9 @@ func (a *appender) writeThrough(size int64) error {
 	f := a.last
 	position := f.wrotePosition.Load()
 	end := position + size
-	if end+blankReserve > f.populatedPosition.Load() {
-		a.log.populator.stand()
-		defer a.log.populator.goOn()
+	if p := a.log.populator; p.prepare && end+blankReserve > f.populatedPosition.Load() {
+		p.stand()
+		defer p.goOn()
 	}
 	if f.size-end >= blankReserve {
 		a.parts = append(a.parts, noRecord[:])
