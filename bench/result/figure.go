@@ -37,6 +37,15 @@ var Figures = []Figure{
 	{Name: "% of the pump", Of: func(r *Result) (float64, bool) {
 		return 100 * r.PumpSeconds / r.TookSeconds, r.PumpSeconds > 0 && r.TookSeconds > 0
 	}, format: formatFine},
+	{Name: "to disk, log MB/s", Of: func(r *Result) (float64, bool) {
+		return float64(r.LogBytes) / 1e6 / r.SyncedSeconds, r.SyncedSeconds > 0
+	}, format: formatFine},
+	{Name: "to disk, pump MB/s", Of: func(r *Result) (float64, bool) {
+		return float64(r.LogBytes) / 1e6 / r.PumpSynced, r.PumpSynced > 0
+	}, format: formatFine, context: true},
+	{Name: "to disk, % of the pump", Of: func(r *Result) (float64, bool) {
+		return 100 * r.PumpSynced / r.SyncedSeconds, r.PumpSynced > 0 && r.SyncedSeconds > 0
+	}, format: formatFine},
 	{Name: "null server's p99.9 ms", Of: func(r *Result) (float64, bool) { return histogramPercentile(r.Null, 99.9) }, format: formatFine, context: true},
 	{Name: "stalls, server's", Of: func(r *Result) (float64, bool) { return r.stalls(CauseServer), r.Null != nil }, format: formatCount, context: true},
 	{Name: "stalls, host's", Of: func(r *Result) (float64, bool) { return r.stalls(CauseHost), r.Null != nil }, format: formatCount, context: true},

@@ -32,9 +32,11 @@ type Result struct {
 	Latency       *Histogram       `json:"latency,omitempty"` // of a request, or from end to end
 	Samples       []Sample         `json:"samples,omitempty"`
 	Accounted     *Account         `json:"accounted,omitempty"`
-	TookSeconds   float64          `json:"took_s,omitempty"`       // one duration that was asked for: recovery, start, catch-up
-	LogBytes      int64            `json:"log_bytes,omitempty"`    // of the commit log that recovery or catch-up met
-	PumpSeconds   float64          `json:"pump_s,omitempty"`       // that a bare copy of the same log to another file took, just before
+	TookSeconds   float64          `json:"took_s,omitempty"`    // one duration that was asked for: recovery, start, catch-up
+	LogBytes      int64            `json:"log_bytes,omitempty"` // of the commit log that recovery or catch-up met
+	SyncedSeconds float64          `json:"synced_s,omitempty"`  // of a catch-up, until the copy was on the disk
+	PumpSeconds   float64          `json:"pump_s,omitempty"`    // that a bare copy of the same log to another file took, just before
+	PumpSynced    float64          `json:"pump_synced_s,omitempty"`
 	Null          *Histogram       `json:"null_latency,omitempty"` // of a server that only answers, at the same rate at the same time
 	Stalls        []Stall          `json:"stalls,omitempty"`
 	Beside        int64            `json:"beside_messages,omitempty"` // that a consumer read meanwhile, warm-up included

@@ -166,7 +166,7 @@ func (h *host) measureCatchUp(ctx context.Context) (*result.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	pumped, err := pump(ctx, filepath.Join(h.master.Store, "commitlog", firstFile), filepath.Join(h.plan.Dir, "pump"), end)
+	pumped, pumpSynced, err := pump(ctx, filepath.Join(h.master.Store, "commitlog", firstFile), filepath.Join(h.plan.Dir, "pump"), end)
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +180,8 @@ func (h *host) measureCatchUp(ctx context.Context) (*result.Result, error) {
 	if err := meter.Begin(); err != nil {
 		return nil, err
 	}
-	r := &result.Result{Settings: h.row.Settings, Started: time.Now(), Messages: count, LogBytes: end, PumpSeconds: pumped.Seconds()}
+	r := &result.Result{Settings: h.row.Settings, Started: time.Now(), Messages: count, LogBytes: end}
+	r.PumpSeconds, r.PumpSynced = pumped.Seconds(), pumpSynced.Seconds()
 	file := filepath.Join(slave.Store, "commitlog", firstFile)
 	first, err := awaitBytes(ctx, slave.Process, file, 0, 16)
 	if err != nil {
@@ -195,8 +196,21 @@ func (h *host) measureCatchUp(ctx context.Context) (*result.Result, error) {
 	if err := meter.End(r); err != nil {
 		return nil, err
 	}
+	if err := syncFile(file); err != nil {
+		return nil, err
+	}
+	r.SyncedSeconds = time.Since(first).Seconds()
 	slave.Kill()
 	return r, nil
+}
+
+// syncFile returns when all that anybody has written to a file is on the disk.
+func syncFile(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }
 
 // catchUpLimit bounds the copying of a log.

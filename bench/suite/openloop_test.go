@@ -77,10 +77,10 @@ func TestPump(t *testing.T) {
 	if err := os.WriteFile(from, bytes.Repeat([]byte("x"), 3*pumpPiece/2), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if took, err := pump(t.Context(), from, to, 3*pumpPiece/2); err != nil || took <= 0 {
-		t.Errorf("took %v, %v", took, err)
+	if took, synced, err := pump(t.Context(), from, to, 3*pumpPiece/2); err != nil || took <= 0 || synced < took {
+		t.Errorf("took %v, %v to the disk, %v", took, synced, err)
 	}
-	if _, err := pump(t.Context(), from, to, 2*pumpPiece); err == nil {
+	if _, _, err := pump(t.Context(), from, to, 2*pumpPiece); err == nil {
 		t.Error("a file that is too short was copied")
 	}
 	if _, err := os.Stat(to); !os.IsNotExist(err) {

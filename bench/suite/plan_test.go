@@ -212,8 +212,9 @@ func checkResult(t *testing.T, row Row, r *result.Result) {
 	}
 	switch row.Settings.Workload {
 	case CatchUp:
-		if r.PumpSeconds <= 0 {
-			t.Errorf("%s: the pump took %v s", row.Name, r.PumpSeconds)
+		if r.PumpSeconds <= 0 || r.PumpSynced < r.PumpSeconds || r.SyncedSeconds < r.TookSeconds {
+			t.Errorf("%s: the pump took %v s, %v s to the disk; the slave %v s and %v s", row.Name,
+				r.PumpSeconds, r.PumpSynced, r.TookSeconds, r.SyncedSeconds)
 		}
 	case OpenLoop:
 		if r.Null == nil || r.Null.Count() == 0 {
