@@ -20,6 +20,8 @@ const (
 	locateQueues = 32
 	// sectorSize is what a disk writes whole.
 	sectorSize = 512
+	// validateBytes bounds what is checked once more in front of a restart point that the checkpoint names.
+	validateBytes = 32 << 20
 	// staleScan is how far behind the cut zeros must reach before the rest is taken to be zeros too.
 	staleScan = 16 << 20
 	// progressInterval is how often slow start-up work is reported.
@@ -30,7 +32,7 @@ const (
 // first record that is not whole, queues and index hold exactly what the log holds.
 //
 // Two offsets govern it. Everything below dispatchFrom is durable and in queues and index: the checkpoint says so. From
-// validateFrom on, which is a few seconds of messages earlier, records are checked; those at or past dispatchFrom are
+// validateFrom on, which is some messages earlier, records are checked; those at or past dispatchFrom are
 // dispatched again, to queues that were cut there before. When a record turns out to be missing in its queue, the
 // checkpoint said too much, and the work begins anew from a lower dispatchFrom: the restart point is the lowest of what
 // was really stored (apache/rocketmq#1434).
@@ -171,10 +173,14 @@ func (r *recovery) firstUnsealed(files []*IndexFile) int {
 func (r *recovery) choose() error {
 	checkpoint := r.store.checkpoint
 	withIndex := r.config.MessageIndexEnable && r.config.MessageIndexSafe
-	r.validateFrom = r.locate(checkpoint.times().min(withIndex))
-	r.dispatchFrom = r.validateFrom
+	stored := checkpoint.times().min(withIndex)
 	if restart, ok := checkpoint.restart(); ok && r.isBoundary(restart) {
+		// The times say the same, only less exactly: their three seconds may be gigabytes.
 		r.saved, r.dispatchFrom = restart, restart
+		r.validateFrom = r.locate(stored, restart-validateBytes)
+	} else {
+		r.validateFrom = r.locate(stored, 0)
+		r.dispatchFrom = r.validateFrom
 	}
 	if len(r.store.queues.all()) == 0 {
 		r.dispatchFrom = PhyOffset(r.log.minOffset())
@@ -254,31 +260,36 @@ func (r *recovery) check(offset PhyOffset, checkCRC bool) (size int64, state rec
 	return checkMessage(f.bytes()[at:], offset, f.size-at, checkCRC, &r.config.DelayLevels, &r.request)
 }
 
-// locate is the first record that was stored later than ms: all before it were stored by then.
-// It begins at the newest file whose first record is not later, as CommitLog#isMappedFileMatchedRecover does, and lets
-// the queues lead it near.
-func (r *recovery) locate(ms int64) PhyOffset {
+// locate is the first record at or past floor that was stored later than ms: all before it were stored by then, or lie
+// below floor. It begins at the newest file whose first record is one of those, as
+// CommitLog#isMappedFileMatchedRecover does, and lets the queues lead it near.
+func (r *recovery) locate(ms int64, floor PhyOffset) PhyOffset {
 	files := r.log.files()
 	at := PhyOffset(files[0].base)
 	for i := len(files) - 1; i > 0; i-- {
-		if _, state, _ := r.check(PhyOffset(files[i].base), false); state == recordGood && r.request.StoreTimestamp <= ms {
+		if _, state, _ := r.check(PhyOffset(files[i].base), false); state == recordGood && r.isSettled(ms, floor) {
 			at = PhyOffset(files[i].base)
 			break
 		}
 	}
-	at = max(at, r.nearest(ms))
+	at = max(at, r.nearest(ms, floor))
 	for {
 		size, state, _ := r.check(at, false)
 		switch {
-		case state == recordGood && r.request.StoreTimestamp > ms, state == recordPartial, state == recordBad:
+		case state == recordGood && !r.isSettled(ms, floor), state == recordPartial, state == recordBad:
 			return at
 		}
 		at += PhyOffset(size)
 	}
 }
 
-// nearest is the last record of some queues that was stored by ms.
-func (r *recovery) nearest(ms int64) (offset PhyOffset) {
+// isSettled says that the record just checked was stored by ms or lies below floor.
+func (r *recovery) isSettled(ms int64, floor PhyOffset) bool {
+	return r.request.StoreTimestamp <= ms || r.request.offset() < floor
+}
+
+// nearest is the last record of some queues that is settled.
+func (r *recovery) nearest(ms int64, floor PhyOffset) (offset PhyOffset) {
 	queues := r.store.queues.all()
 	for _, q := range queues[:min(len(queues), locateQueues)] {
 		q.search(func(u ConsumeQueueUnit) bool {
@@ -289,7 +300,7 @@ func (r *recovery) nearest(ms int64) (offset PhyOffset) {
 				return true
 			}
 			_, state, _ := r.check(u.Offset, false)
-			if state != recordGood || r.request.StoreTimestamp > ms {
+			if state != recordGood || !r.isSettled(ms, floor) {
 				return false
 			}
 			offset = max(offset, u.Offset)

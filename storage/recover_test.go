@@ -394,20 +394,30 @@ func TestLocateByTime(t *testing.T) {
 	}
 	r := &recovery{store: s.MessageStore, log: s.log.queue, config: s.Config()}
 	first, last := records[0].StoreTimestamp, records[len(records)-1].StoreTimestamp
-	for ms := first - 2; ms <= last+2; ms++ {
+	f := func(ms int64, floor PhyOffset) {
+		t.Helper()
 		want := s.MaxPhyOffset()
 		for _, rec := range records {
-			if rec.StoreTimestamp > ms {
+			if rec.StoreTimestamp > ms && PhyOffset(rec.PhysicalOffset) >= floor {
 				want = PhyOffset(rec.PhysicalOffset)
 				break
 			}
 		}
-		if got := r.locate(ms); got != want {
+		if got := r.locate(ms, floor); got != want {
 			// The filler between two files is no record: either side of it is right.
 			if size, state, _ := r.check(got, false); state != recordBlank || got+PhyOffset(size) != want {
-				t.Fatalf("locate(%d) = %d, want %d", ms, got, want)
+				t.Fatalf("locate(%d, %d) = %d, want %d", ms, floor, got, want)
 			}
 		}
+	}
+	for ms := first - 2; ms <= last+2; ms++ {
+		f(ms, -1)
+		f(ms, 0)
+		f(ms, s.MaxPhyOffset()/2)
+	}
+	for floor := PhyOffset(0); floor <= s.MaxPhyOffset(); floor += 101 {
+		f(first-1, floor)
+		f((first+last)/2, floor)
 	}
 }
 
