@@ -43,9 +43,8 @@ func (b *BrokerController) updateAndCreateTopic(req *reactor.Request) answer {
 	if err := b.topics.Update(c); err != nil {
 		return failed(err)
 	}
-	b.awaitRegistered()
 	b.logger.Info("topic updated", "topic", c.TopicName, "read", c.ReadQueueNums, "write", c.WriteQueueNums, "perm", c.Perm, "peer", req.Session.RemoteAddr())
-	return answer{}
+	return b.successWhenRegistered(req)
 }
 
 // changedTopic is a copy of a topic, or a new one, for a tool to change.
@@ -116,8 +115,7 @@ func (b *BrokerController) updateAndCreateTopicList(req *reactor.Request) answer
 	if err := b.topics.UpdateAll(list); err != nil {
 		return failed(err)
 	}
-	b.awaitRegistered()
-	return answer{}
+	return b.successWhenRegistered(req)
 }
 
 // readList reads the one list of a body.

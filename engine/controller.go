@@ -58,6 +58,7 @@ type BrokerController struct {
 	queryLane    *reactor.Lane // 12, 33, 36 and what reads records
 	adminLane    *reactor.Lane // one worker: topics, groups, configuration
 	newTopicLane *reactor.Lane // one worker: sends to new topics, which name servers hear of first
+	toolLane     *reactor.Lane // one worker: answers to tools that changed topics, likewise
 
 	// storeHost is the address that stored records carry, brokerIP1:listenPort; set when the port is bound.
 	storeHost atomic.Pointer[netip.AddrPort]
@@ -182,13 +183,18 @@ func (b *BrokerController) startLanes() {
 	b.queryLane = reactor.NewLane("query", cfg.QueryMessageThreadPoolNums, cfg.QueryThreadPoolQueueCapacity)
 	b.adminLane = reactor.NewLane("admin", 1, cfg.AdminQueueCapacity)
 	b.newTopicLane = reactor.NewLane("newTopic", 1, newTopicBatchesMax)
+	b.toolLane = reactor.NewLane("tool", 1, toolAnswersMax)
 }
 
-// newTopicBatchesMax bounds the batches of sends that wait for name servers, of up to sendsGatheredMax each.
-const newTopicBatchesMax = 4
+const (
+	// newTopicBatchesMax bounds the batches of sends that wait for name servers, of up to sendsGatheredMax each.
+	newTopicBatchesMax = 4
+	// toolAnswersMax bounds the answers to tools that wait for them.
+	toolAnswersMax = 1000
+)
 
 func (b *BrokerController) lanes() []*reactor.Lane {
-	return []*reactor.Lane{b.pullLane, b.coldPullLane, b.queryLane, b.adminLane, b.newTopicLane} // work goes from admin to newTopic
+	return []*reactor.Lane{b.pullLane, b.coldPullLane, b.queryLane, b.adminLane, b.newTopicLane, b.toolLane} // work goes from admin to the last two
 }
 
 // newServer makes the client port, with its VIP port listenPort-2, and gives each request code its processor.

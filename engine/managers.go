@@ -2,6 +2,8 @@
 
 package engine
 
+import "loopmq/reactor"
+
 // tableFile names a table under <storePathRootDir>/config.
 func (b *BrokerController) tableFile(name string) *tableFile {
 	return newTableFile(b.fs, b.Config().Store.StorePathRootDir, name, b.logger)
@@ -19,13 +21,17 @@ func (b *BrokerController) topicsChanged() {
 	}
 }
 
-// awaitRegistered lets an answer to a tool wait, but not long, until name servers have the changed topics. Not for event loops.
-func (b *BrokerController) awaitRegistered() { b.registration()() }
-
-// registration leaves the waiting of awaitRegistered to await.
+// registration returns a wait, not a long one, for the name servers to have the topics changed by now. Not for event loops.
 func (b *BrokerController) registration() (await func()) {
 	if b.outer == nil {
 		return func() {}
 	}
 	return b.outer.Registration()
+}
+
+// successWhenRegistered answers a tool that changed topics: it uses them next, and asks a name server where they are.
+func (b *BrokerController) successWhenRegistered(req *reactor.Request) answer {
+	to := req.ReplyTo()
+	b.topics.whenRegistered(b.toolLane, func() { answer{}.reply(to) })
+	return deferred()
 }

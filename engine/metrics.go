@@ -219,7 +219,7 @@ func (b *BrokerController) collectMetrics(ch chan<- prometheus.Metric) {
 	count(limitHitsDesc, s.server.ClosedIdle, "idle")
 	count(limitHitsDesc, b.hold.refused.Load(), "heldPulls")
 	count(limitHitsDesc, b.offsets.refused.Load(), "consumerOffsets")
-	for name, lane := range map[string]*reactor.Lane{"pull": b.pullLane, "coldPull": b.coldPullLane, "query": b.queryLane, "admin": b.adminLane, "newTopic": b.newTopicLane} {
+	for name, lane := range map[string]*reactor.Lane{"pull": b.pullLane, "coldPull": b.coldPullLane, "query": b.queryLane, "admin": b.adminLane, "newTopic": b.newTopicLane, "tool": b.toolLane} {
 		ch <- prometheus.MustNewConstMetric(laneQueueDesc, prometheus.GaugeValue, float64(lane.Len()), name)
 		ch <- prometheus.MustNewConstMetric(laneWaitDesc, prometheus.GaugeValue, lane.HeadWait().Seconds(), name)
 	}

@@ -23,7 +23,7 @@ const (
 	// registerGapMin is the least time between two registrations at one name server, and so how long a changed topic
 	// waits behind one just made; each 1,000 topics of the table add as much.
 	registerGapMin = 10 * time.Millisecond
-	// registeredWait bounds how long an answer to a tool waits until the name servers have what it changed.
+	// registeredWait bounds how long an answer waits until the name servers have the topics that were made for it.
 	registeredWait = time.Second
 	registeredPoll = 2 * time.Millisecond
 	// registerRetryMin and registerRetryMax bound the back-off while a name server is away.
@@ -155,11 +155,8 @@ func (o *BrokerOuterAPI) TopicsChanged() {
 	}
 }
 
-// AwaitRegistered returns when every name server that answers at all has what was changed before the call, or after
-// registeredWait. Whoever makes a topic with a tool uses it next, and asks a name server where it is.
-func (o *BrokerOuterAPI) AwaitRegistered() { o.Registration()() }
-
-// Registration begins what AwaitRegistered does and leaves the waiting to await.
+// Registration returns a wait until every name server that answers at all has what was changed before the call, or until
+// registeredWait is over since then, so that waits that follow each other take no longer than one.
 func (o *BrokerOuterAPI) Registration() (await func()) {
 	change, deadline := o.changes.Load(), time.Now().Add(registeredWait)
 	return func() {

@@ -180,7 +180,7 @@ func TestTopicsMadeTogether(t *testing.T) {
 	want("does-not-fit", errTableFull)
 }
 
-// A send that made a topic waits for the name servers, and nothing else does: the admin worker goes on.
+// A send or a tool that made a topic waits for the name servers, and nothing else does: the admin worker goes on.
 func TestNewTopicDoesNotHoldUpTheAdminWorker(t *testing.T) {
 	b := startTestBroker(t, nil)
 	registered := make(chan struct{})
@@ -188,20 +188,59 @@ func TestNewTopicDoesNotHoldUpTheAdminWorker(t *testing.T) {
 		b.topics.registration = func() func() { return func() { <-registered } }
 	})
 	c := b.dial()
-	var sends []chan *remoting.Command
+	var waiting []chan *remoting.Command
 	for i := range 3 {
-		sends = append(sends, c.start(c.request(remoting.SendMessageV2, []byte("x"), sendV2(fmt.Sprint("new", i), 0, "")...))...)
-		wantCode(t, c.call(remoting.UpdateAndCreateTopic, nil, "topic", fmt.Sprint("tool", i), "readQueueNums", "1", "writeQueueNums", "1",
-			"perm", "6", "topicFilterType", "SINGLE_TAG", "defaultTopic", topicAutoCreate), remoting.Success)
+		waiting = append(waiting, c.start(
+			c.request(remoting.SendMessageV2, []byte("x"), sendV2(fmt.Sprint("new", i), 0, "")...),
+			c.request(remoting.UpdateAndCreateTopic, nil, "topic", fmt.Sprint("tool", i), "readQueueNums", "1", "writeQueueNums", "1",
+				"perm", "6", "topicFilterType", "SINGLE_TAG", "defaultTopic", topicAutoCreate),
+			c.request(remoting.UpdateAndCreateTopicList, fmt.Appendf(nil, `{"topicConfigList":[{"topicName":"list%d"}]}`, i)),
+		)...)
+		wantCode(t, c.call(remoting.UpdateAndCreateSubscriptionGroup, []byte(`{"groupName":"g"}`)), remoting.Success)
+		for _, name := range []string{"tool", "list"} {
+			if topic := fmt.Sprint(name, i); b.topics.Get(topic) == nil {
+				t.Errorf("%s was not made before a later request was answered", topic)
+			}
+		}
 	}
-	for i, ch := range sends {
+	for i, ch := range waiting {
 		if len(ch) > 0 {
-			t.Errorf("send %d was answered before the name servers had its topic", i)
+			t.Errorf("request %d was answered before the name servers had its topic", i)
 		}
 	}
 	close(registered)
-	for _, ch := range sends {
+	for _, ch := range waiting {
 		wantCode(t, c.await(ch), remoting.Success)
+	}
+}
+
+// Tools are answered in the order of their requests. Only when too many wait does the admin worker wait itself.
+func TestAnswersThatWaitForNameServers(t *testing.T) {
+	b := tableBroker(t, faultfs.New(), nil)
+	lane := reactor.NewLane("tool", 1, toolAnswersMax)
+	defer lane.Stop()
+	registered := make(chan struct{})
+	b.topics.registration = func() func() { return func() { <-registered } }
+	told := make(chan int, toolAnswersMax+1)
+	b.topics.whenRegistered(lane, func() { told <- 0 })
+	eventually(t, "the lane's worker waiting", func() bool { return lane.Len() == 0 })
+	for i := range toolAnswersMax {
+		b.topics.whenRegistered(lane, func() { told <- i + 1 })
+	}
+	if len(told) > 0 {
+		t.Fatal("one was answered before the name servers had its topic")
+	}
+	b.topics.registration = func() func() { return func() {} }
+	itself := false
+	b.topics.whenRegistered(lane, func() { itself = true })
+	if !itself {
+		t.Fatal("the lane holds more than its bound")
+	}
+	close(registered)
+	for want := range toolAnswersMax + 1 {
+		if got := <-told; got != want {
+			t.Fatalf("answer %d is that of request %d", want, got)
+		}
 	}
 }
 

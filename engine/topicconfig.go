@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"loopmq/reactor"
 )
 
 // Permissions of a topic or broker. Source: PermName.
@@ -335,10 +337,16 @@ func (m *TopicConfigManager) createWanted() {
 		return
 	}
 	// Whoever has sent to a topic may look for it next.
+	m.whenRegistered(m.b.newTopicLane, tell)
+}
+
+// whenRegistered has the lane's one worker call told when the name servers have what was changed by now, in the order of
+// the calls. It is for the admin worker, which waits itself only if the lane is full: the name servers do not keep up.
+func (m *TopicConfigManager) whenRegistered(lane *reactor.Lane, told func()) {
 	await := m.registration()
-	awaitAndTell := func() { await(); tell() }
-	if m.b.newTopicLane == nil || !m.b.newTopicLane.Submit(awaitAndTell) {
-		awaitAndTell() // the name servers do not keep up: then the worker waits for them
+	awaitAndTell := func() { await(); told() }
+	if lane == nil || !lane.Submit(awaitAndTell) {
+		awaitAndTell()
 	}
 }
 
