@@ -38,7 +38,7 @@ var allowedImports = map[string]struct{ ours, others []string }{
 	"bench/null":     {nil, []string{"github.com/panjf2000/gnet"}},
 	"bench/peer":     {[]string{"bench/result", "bench/proc"}, nil},
 	"bench/suite":    {[]string{"bench/result", "bench/load", "bench/peer", "bench/proc", "bench/wire"}, []string{"golang.org/x/sys"}},
-	"bench/demoha":   {[]string{"reactor/remoting"}, nil},
+	"bench/demoha":   {[]string{"bench/proc", "reactor/remoting"}, nil},
 	"cmd/loopmq": {
 		[]string{"engine", "engine/namesrv", "storage", "storage/vfs", "bench/null", "bench/result", "bench/load", "bench/proc", "bench/peer", "bench/suite"},
 		[]string{"github.com/spf13", "golang.org/x/sys"},

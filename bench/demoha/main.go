@@ -23,6 +23,7 @@ import (
 	"syscall"
 	"time"
 
+	"loopmq/bench/proc"
 	"loopmq/reactor/remoting"
 )
 
@@ -52,6 +53,7 @@ func main() {
 type demo struct {
 	binary, dir            string
 	names, master, slave   *exec.Cmd
+	ports                  proc.Ports
 	namesPort              int
 	masterPort, slavePort  int
 	acked                  sync.Map // message → true
@@ -62,11 +64,11 @@ func (d *demo) run() (err error) {
 	if d.dir, err = os.MkdirTemp("", "loopmq-demo-ha"); err != nil {
 		return err
 	}
-	ports, err := freePorts()
-	if err != nil {
-		return err
+	for _, port := range []*int{&d.namesPort, &d.masterPort, &d.slavePort} {
+		if *port, err = d.ports.Free(); err != nil {
+			return err
+		}
 	}
-	d.namesPort, d.masterPort, d.slavePort = ports[0], ports[1], ports[2]
 
 	say("name server on %s, SYNC_MASTER on %s, slave on %s; stores and logs in %s", local(d.namesPort), local(d.masterPort), local(d.slavePort), d.dir)
 	if d.names, err = d.start("namesrv", d.namesPort, "namesrv", "listenPort="+strconv.Itoa(d.namesPort), "kvConfigPath="+filepath.Join(d.dir, "kv.json")); err != nil {
@@ -98,7 +100,7 @@ func (d *demo) run() (err error) {
 
 	began := time.Now()
 	stop(d.slave)
-	if d.slave, err = d.restart("slave", d.masterPort, "brokerRole=ASYNC_MASTER", "brokerId=0"); err != nil {
+	if d.slave, err = d.broker("slave", d.masterPort, "brokerRole=ASYNC_MASTER", "brokerId=0"); err != nil {
 		return err
 	}
 	say("the slave's store serves as the master, at the master's address, %v after the decision", time.Since(began).Round(time.Millisecond))
@@ -124,6 +126,7 @@ func (d *demo) close() {
 			stop(cmd)
 		}
 	}
+	_ = d.ports.Release()
 	if d.dir != "" {
 		_ = os.RemoveAll(d.dir)
 	}
@@ -137,35 +140,8 @@ func say(format string, args ...any) {
 
 func local(port int) string { return "127.0.0.1:" + strconv.Itoa(port) }
 
-// freePorts are three ports below those of outgoing connections, with the neighbours a broker takes.
-func freePorts() ([]int, error) {
-	var found []int
-	for port := 13011; port < 32000 && len(found) < 3; port += 10 {
-		free := true
-		for _, p := range []int{port - 2, port, port + 1} {
-			l, err := net.Listen("tcp", local(p))
-			if err != nil {
-				free = false
-				break
-			}
-			_ = l.Close()
-		}
-		if free {
-			found = append(found, port)
-		}
-	}
-	if len(found) < 3 {
-		return nil, errors.New("no free ports")
-	}
-	return found, nil
-}
-
+// broker starts a broker on the store of that name.
 func (d *demo) broker(name string, port int, more ...string) (*exec.Cmd, error) {
-	return d.restart(name, port, more...)
-}
-
-// restart starts a broker on the store of that name.
-func (d *demo) restart(name string, port int, more ...string) (*exec.Cmd, error) {
 	conf := append([]string{
 		"brokerClusterName=DefaultCluster", "brokerName=pair", "brokerIP1=127.0.0.1", "brokerIP2=127.0.0.1", "bindAddress=127.0.0.1",
 		"namesrvAddr=" + local(d.namesPort), "listenPort=" + strconv.Itoa(port), "haListenPort=" + strconv.Itoa(port+1),

@@ -19,18 +19,28 @@ const (
 	portTries          = 200
 )
 
-// freePort is a port that is free with the neighbours a broker takes: two below is Java's fast listener, one above is for
-// slaves. All are held until the site closes: a server starts some time after its port was chosen, and again after it
-// was killed, and other runs on this machine look for ports meanwhile.
-func (s *Site) freePort() (int, error) {
+// Ports are held for the servers of a run until Release: a server starts some time after its port was chosen, and again
+// after it was killed, and other runs on this machine look for ports meanwhile.
+type Ports struct{ held []int } // sockets
+
+// Free is a port that is free with the neighbours a broker takes: two below is Java's fast listener, one above is for
+// slaves. All three are held from now on.
+func (p *Ports) Free() (int, error) {
 	for range portTries {
 		port := portsFrom + rand.IntN(portsTo-portsFrom)
 		if held, err := holdPorts(port-2, port, port+1); err == nil {
-			s.ports = append(s.ports, held...)
+			p.held = append(p.held, held...)
 			return port, nil
 		}
 	}
 	return 0, errors.New("no free ports")
+}
+
+// Release holds them no longer.
+func (p *Ports) Release() error {
+	held := p.held
+	p.held = nil
+	return releasePorts(held)
 }
 
 // holdPorts holds all of them or none.

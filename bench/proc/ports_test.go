@@ -10,8 +10,8 @@ import (
 
 // A port that one run holds is no other's, but its server can listen there, and again after its end.
 func TestPortsAreHeld(t *testing.T) {
-	one := new(Site)
-	port, err := one.freePort()
+	one := new(Ports)
+	port, err := one.Free()
 	must(t, err)
 	for _, p := range []int{port - 2, port, port + 1} {
 		if held, err := holdPorts(p); err == nil {
@@ -38,5 +38,5 @@ func TestPortsAreHeld(t *testing.T) {
 		}
 		must(t, l.Close())
 	}
-	must(t, releasePorts(one.ports))
+	must(t, one.Release())
 }

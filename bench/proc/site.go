@@ -48,7 +48,7 @@ type Site struct {
 	NameServer string // its address
 	dir        string
 	processes  []*Process
-	ports      []int // sockets that hold them
+	ports      Ports
 }
 
 // NewSite makes a directory in parent and starts a name server, whose binary is loopmq's.
@@ -87,9 +87,7 @@ func (s *Site) Close() error {
 	for _, p := range slices.Backward(s.processes) {
 		p.Kill() // what they hold is removed
 	}
-	held := s.ports
-	s.ports = nil
-	return errors.Join(releasePorts(held), os.RemoveAll(s.dir))
+	return errors.Join(s.ports.Release(), os.RemoveAll(s.dir))
 }
 
 func (s *Site) startNameServer(ctx context.Context, binary string) error {
@@ -97,7 +95,7 @@ func (s *Site) startNameServer(ctx context.Context, binary string) error {
 	if err != nil {
 		return err
 	}
-	port, err := s.freePort()
+	port, err := s.ports.Free()
 	if err != nil {
 		return err
 	}
@@ -126,7 +124,7 @@ func (s *Site) StartNull(ctx context.Context, binary string) (addr string, err e
 	if err != nil {
 		return "", err
 	}
-	port, err := s.freePort()
+	port, err := s.ports.Free()
 	if err != nil {
 		return "", err
 	}
@@ -220,7 +218,7 @@ func (s *Site) NewBroker(flavour Flavour, o BrokerOptions) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	port, err := s.freePort()
+	port, err := s.ports.Free()
 	if err != nil {
 		return nil, err
 	}
