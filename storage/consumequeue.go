@@ -3,6 +3,7 @@
 package storage
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -246,11 +247,24 @@ func fillPreBlank(f *MappedFile, end int64) error {
 // search is the number of units, from the first file's base on, that fulfil prefix, which must hold for a run at the
 // start and for none behind it.
 func (q *ConsumeQueue) search(prefix func(ConsumeQueueUnit) bool) int {
-	perFile := int(q.files.fileSize / consumeQueueUnitSize)
-	return sort.Search(len(q.files.files())*perFile, func(i int) bool {
+	return sort.Search(q.unitsToHole(), func(i int) bool {
 		u, _ := q.rawUnit(i)
 		return !prefix(u)
 	})
+}
+
+// unitsToHole is the number of units in front of the first hole of the last file, from the first file's base on: behind
+// it are none, and looking there takes memory, and time where little of the file is in it.
+func (q *ConsumeQueue) unitsToHole() int {
+	files := q.files.files()
+	if len(files) == 0 {
+		return 0
+	}
+	units := (len(files) - 1) * int(q.files.fileSize/consumeQueueUnitSize)
+	if start, end := files[len(files)-1].region.NextData(0); start == 0 {
+		units += int((end + consumeQueueUnitSize - 1) / consumeQueueUnitSize)
+	}
+	return units
 }
 
 // rawUnit is the i-th unit from the first file's base on, whatever the positions say.
@@ -317,7 +331,7 @@ func (q *ConsumeQueue) setEnd(end QueueOffset) error {
 	}
 	last := q.files.last()
 	last.setPosition(at - last.base)
-	clearFrom(last.bytes()[at-last.base:])
+	clearFrom(last.region, at-last.base)
 	q.files.setPositions(at)
 	if n := at - last.base; n > 0 && decodeUnit(last.bytes()[n-consumeQueueUnitSize:]).isBlank() {
 		// A queue that began after the checkpoint: no checkpoint vouches for its blanks, the next flush syncs them.
@@ -328,12 +342,16 @@ func (q *ConsumeQueue) setEnd(end QueueOffset) error {
 	return nil
 }
 
-// clearFrom zeroes b where it is not zero, so that untouched pages of a sparse file stay holes.
-func clearFrom(b []byte) {
-	for len(b) > 0 {
-		n := min(len(b), osPageSize)
-		clearPage(b[:n])
-		b = b[n:]
+// clearFrom zeroes the bytes from at on where they are not zero. It leaves holes alone: to look at one takes a page of
+// memory, and the last files of thousands of queues are holes for the most part.
+func clearFrom(r vfs.Region, at int64) {
+	for b := r.Bytes(); at < int64(len(b)); {
+		start, end := r.NextData(at)
+		for at = start; at < end; {
+			next := min(at-at%osPageSize+osPageSize, end)
+			clearPage(b[at:next])
+			at = next
+		}
 	}
 }
 
@@ -342,12 +360,20 @@ func clearPage(b []byte) {
 	defer restoreFaults(debug.SetPanicOnFault(true))
 	var fault error
 	defer catchFault(&fault)
-	for i := range b {
-		if b[i] != 0 {
-			clear(b[i:])
-			return
-		}
+	if !allZeros(b) {
+		clear(b)
 	}
+}
+
+func allZeros(b []byte) bool {
+	for len(b) > 0 {
+		n := min(len(b), len(zeros))
+		if !bytes.Equal(b[:n], zeros[:n]) {
+			return false
+		}
+		b = b[n:]
+	}
+	return true
 }
 
 // lastUnit is the newest unit, blanks aside.
@@ -364,10 +390,14 @@ func (q *ConsumeQueue) correctMinOffset(minPhy PhyOffset) {
 	if first := q.files.first(); first != nil {
 		from = max(from, QueueOffset(first.base/consumeQueueUnitSize))
 	}
-	n := sort.Search(int(to-from), func(i int) bool {
+	isLive := func(i int) bool {
 		u, ok := q.unitAt(from + QueueOffset(i))
 		return ok && u.isLive(minPhy)
-	})
+	}
+	n := 0
+	if from < to && !isLive(0) { // most often it is, and the rest need not be read in
+		n = sort.Search(int(to-from), isLive)
+	}
 	q.minOffset.Store(int64(from) + int64(n))
 }
 

@@ -730,12 +730,9 @@ func clearUntilZeros(b []byte) (cleared bool) {
 	for zeros := 0; len(b) > 0 && zeros < staleScan; {
 		n := min(len(b), osPageSize)
 		zeros += n
-		for i := range n {
-			if b[i] != 0 {
-				clear(b[i:n])
-				zeros, cleared = 0, true
-				break
-			}
+		if !allZeros(b[:n]) {
+			clear(b[:n])
+			zeros, cleared = 0, true
 		}
 		b = b[n:]
 	}

@@ -216,8 +216,9 @@ func (c *truncation) clearRest() error {
 	if len(rest) == 0 {
 		return nil
 	}
-	clearFrom(rest)
-	return f.region.Sync(int64(c.cut)-f.base, f.size)
+	at := int64(c.cut) - f.base
+	clearFrom(f.region, at)
+	return f.region.Sync(at, f.size)
 }
 
 // cutQueues ends every queue where the log says, on disk.

@@ -228,6 +228,32 @@ func (r *region) WillNeed(from, to int64) error {
 	return err
 }
 
+// NextData asks where the file has blocks that were written, or pages in memory. The file's own position moves, which
+// nothing goes by.
+func (r *region) NextData(from int64) (start, end int64) {
+	size := int64(len(r.data))
+	if r.check("lseek", from, size) != nil {
+		return size, size
+	}
+	start, end = from, size
+	_ = r.control("lseek", func(fd int) error {
+		at, err := unix.Seek(fd, from, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
+			start = size
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		start = min(at, size)
+		if hole, err := unix.Seek(fd, start, unix.SEEK_HOLE); err == nil && hole > start {
+			end = min(hole, size)
+		}
+		return nil
+	})
+	return start, end
+}
+
 // madvise widens the range to whole pages; the kernel takes no other start.
 func (r *region) madvise(from, to int64, advice int) error {
 	if from == to {

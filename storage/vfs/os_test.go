@@ -363,3 +363,46 @@ func TestCutFileIsAnError(t *testing.T) {
 		}
 	}
 }
+
+// TestNextData reads a file with holes: what is not in them is found, and what is said to be a hole is zeros.
+func TestNextData(t *testing.T) {
+	const pages = 64
+	r := openRegion(t, filepath.Join(t.TempDir(), "f"), pages*4096+100, true)
+	defer closeRegion(t, r)
+	size := int64(len(r.Bytes()))
+	check := func() {
+		t.Helper()
+		for from := int64(0); from <= size; from += 1000 {
+			for at := from; at < size; {
+				start, end := r.NextData(at)
+				if start < at || end < start || end > size || end == at {
+					t.Fatalf("data at or past %d of %d: [%d, %d)", at, size, start, end)
+				}
+				if hole := r.Bytes()[at:start]; len(bytes.TrimLeft(hole, "\x00")) > 0 {
+					t.Fatalf("there is data between %d and %d", at, start)
+				}
+				at = end
+			}
+		}
+		if start, end := r.NextData(size); start != size || end != size {
+			t.Fatalf("data at the end: [%d, %d)", start, end)
+		}
+	}
+	check()
+	if err := r.Allocate(8*4096, 24*4096); err != nil { // blocks that are not written are holes too
+		t.Fatal(err)
+	}
+	check()
+	for _, at := range []int64{10 * 4096, 13*4096 + 7, 30 * 4096, 63*4096 + 4095, size - 1} {
+		r.Bytes()[at] = 1 // in the page cache alone
+		check()
+	}
+	if err := r.WriteAt([]byte{1}, 40*4096); err != nil {
+		t.Fatal(err)
+	}
+	check()
+	if err := r.Sync(0, size); err != nil {
+		t.Fatal(err)
+	}
+	check()
+}

@@ -69,6 +69,9 @@ type Region interface {
 	Populate(from, to int64) error
 	// WillNeed brings [from, to) in for reading. It blocks, and is best effort.
 	WillNeed(from, to int64) error
+	// NextData is where the next bytes at or past from lie that may not be zeros, and where they end: the rest of the file
+	// where nothing better is known, the end twice where all is zeros. It reads nothing in.
+	NextData(from int64) (start, end int64)
 	// ReadAhead says whether a fault may bring in more than its page; it may unless said otherwise. The kernel then makes
 	// folios of up to the size of its read-ahead, which may be megabytes: the first store pays for all of them, and makes a
 	// whole one dirty.

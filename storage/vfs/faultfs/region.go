@@ -3,6 +3,7 @@
 package faultfs
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -231,6 +232,26 @@ func (r *region) Populate(from, to int64) error { return r.touch(OpPopulate, fro
 func (r *region) ReadAhead(bool) {}
 
 func (r *region) WillNeed(from, to int64) error { return r.touch(OpWillNeed, from, to) }
+
+// NextData takes pages of zeros for holes.
+func (r *region) NextData(from int64) (start, end int64) {
+	size := int64(len(r.data))
+	start = min(max(from, 0), size)
+	for start < size && isHole(r.page(start)) {
+		start += int64(len(r.page(start)))
+	}
+	for end = start; end < size && !isHole(r.page(end)); {
+		end += int64(len(r.page(end)))
+	}
+	return start, end
+}
+
+// page is what is left of the page that at lies in.
+func (r *region) page(at int64) []byte {
+	return r.data[at:min(at-at%pageSize+pageSize, int64(len(r.data)))]
+}
+
+func isHole(page []byte) bool { return len(bytes.TrimLeft(page, "\x00")) == 0 }
 
 func (r *region) touch(op Op, from, to int64) error {
 	err := r.begin(op, from, to)
