@@ -88,7 +88,7 @@ func New(cfg Config, opts Options) (*BrokerController, error) {
 	if b.fs == nil {
 		b.fs = vfs.OS{}
 	}
-	b.sendTimes.logger = b.logger
+	b.sendTimes.logger, b.sendTimes.lines.Interval = b.logger, slowSendLogInterval
 	b.useConfig(&cfg)
 	b.life.init()
 	return b, nil

@@ -93,11 +93,11 @@ type sendTimes struct {
 	slow   [sendStages]atomic.Int64 // by the stage that took longest
 	apart  stageCounts              // of sends that no loop tells of: one-way, or their session was gone
 
-	mu         sync.Mutex // guards what follows
-	loops      []*stageCounts
-	logged     time.Time // when the last line was written
-	suppressed int       // since
-	logAll     bool      // for tests
+	lines  reactor.Sometimes
+	logAll atomic.Bool // for tests
+
+	mu    sync.Mutex // guards loops
+	loops []*stageCounts
 }
 
 // ofLoop makes the counts of one more loop.
@@ -126,17 +126,8 @@ func (s *sendTimes) snapshot() (sum [sendStages]latency.Snapshot) {
 func (s *sendTimes) noteSlow(r *sendRecord, t *stageTimes, status storage.PutMessageStatus) {
 	slowest := t.slowest()
 	s.slow[slowest].Add(1)
-	now := time.Now()
-	s.mu.Lock()
-	quiet := now.Sub(s.logged) < slowSendLogInterval && !s.logAll
-	suppressed := s.suppressed
-	if quiet {
-		s.suppressed++
-	} else {
-		s.logged, s.suppressed = now, 0
-	}
-	s.mu.Unlock()
-	if quiet {
+	suppressed, ok := s.lines.Allow(time.Now())
+	if !ok && !s.logAll.Load() {
 		return
 	}
 	args := []any{"stage", slowest.String(), "took", t.total().Round(time.Microsecond)}

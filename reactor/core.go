@@ -51,7 +51,7 @@ type core struct {
 	partials, outputs    budget
 	fullTickAt           time.Time // the ticker's alone, as is tickedTurns
 	tickedTurns          int64
-	strangers, overLimit sometimes // log lines
+	strangers, overLimit Sometimes // log lines
 
 	mu       sync.Mutex // guards the rest
 	loops    []*Loop
@@ -86,7 +86,7 @@ type refusal struct {
 
 func newCore(l limits, logger *slog.Logger) *core {
 	c := &core{limits: l, logger: logger, sparse: map[int32]*registration{}, sessions: map[*Session]struct{}{}}
-	c.strangers.interval, c.overLimit.interval = strangersLogInterval, strangersLogInterval
+	c.strangers.Interval, c.overLimit.Interval = strangersLogInterval, strangersLogInterval
 	c.partials = budget{
 		max: l.partialFramesBytesMax, what: "partial frames",
 		of:     func(s *Session) *atomic.Int64 { return &s.partialSize },

@@ -35,17 +35,18 @@ func (l *gnetLogger) Errorf(format string, args ...any) {
 
 func (l *gnetLogger) Fatalf(format string, args ...any) { l.Errorf(format, args...) }
 
-// sometimes lets a log line through once per interval and counts the ones it held back: what a stranger can cause, a
+// Sometimes lets a log line through once per Interval and counts the ones it held back: what a stranger can cause, a
 // stranger can cause a million times.
-type sometimes struct {
-	interval time.Duration
+type Sometimes struct {
+	Interval time.Duration
 
 	mu         sync.Mutex // guards the rest
 	next       time.Time
 	suppressed int
 }
 
-func (s *sometimes) allow(now time.Time) (suppressed int, ok bool) {
+// Allow says whether a line may be written now, and how many were not since the last one.
+func (s *Sometimes) Allow(now time.Time) (suppressed int, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if now.Before(s.next) {
@@ -53,6 +54,6 @@ func (s *sometimes) allow(now time.Time) (suppressed int, ok bool) {
 		return 0, false
 	}
 	suppressed, s.suppressed = s.suppressed, 0
-	s.next = now.Add(s.interval)
+	s.next = now.Add(s.Interval)
 	return suppressed, true
 }

@@ -54,7 +54,7 @@ type Server struct {
 	backlog int
 	logger  gnetLogger
 	events  events
-	refusal sometimes
+	refusal Sometimes
 
 	booted   chan struct{}
 	bound    []netip.AddrPort // set when booted is closed
@@ -74,7 +74,7 @@ func NewServer(cfg ServerConfig, handler Handler) *Server {
 	cfg.ensureDefaults()
 	s := &Server{cfg: cfg, booted: make(chan struct{}), done: make(chan struct{})}
 	s.logger.logger = cfg.Logger
-	s.refusal.interval = refusedLogInterval
+	s.refusal.Interval = refusedLogInterval
 	s.events = events{
 		handler: handler, onTick: cfg.OnTick,
 		onBoot: s.onBoot, admit: s.admit, left: func() { s.connections.Add(-1) },
@@ -188,7 +188,7 @@ func (s *Server) admit() bool {
 	}
 	s.connections.Add(-1)
 	s.refused.Add(1)
-	if suppressed, ok := s.refusal.allow(time.Now()); ok {
+	if suppressed, ok := s.refusal.Allow(time.Now()); ok {
 		s.cfg.Logger.Warn("connection refused: limit reached", "limit", s.cfg.ConnectionsMax, "suppressed", suppressed)
 	}
 	return false

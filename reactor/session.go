@@ -99,7 +99,7 @@ func (s *Session) closeOver(reason string) {
 		return
 	}
 	s.conn.Close()
-	if suppressed, ok := s.core.overLimit.allow(time.Now()); ok {
+	if suppressed, ok := s.core.overLimit.Allow(time.Now()); ok {
 		s.core.logger.Warn("connection closed: over a limit", "peer", s.remote, "reason", reason, "suppressed", suppressed)
 	}
 }
@@ -185,7 +185,7 @@ func (s *Session) handle(frame []byte, now time.Time) error {
 // refuse ends a connection whose peer does not speak the protocol.
 func (s *Session) refuse(err error) {
 	s.loop.protocolErrors.Add(1)
-	if suppressed, ok := s.core.strangers.allow(time.Now()); ok {
+	if suppressed, ok := s.core.strangers.Allow(time.Now()); ok {
 		s.core.logger.Warn("connection closed: protocol error", "peer", s.remote, "error", err, "suppressed", suppressed)
 	}
 	s.Close(err.Error())
