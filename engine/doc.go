@@ -28,6 +28,7 @@
 //	query lane          by key, by id, send-back, statistics: whatever reads records
 //	admin lane          one worker: topics, groups, configuration. Tables and their files have one writer
 //	new topic lane      one worker: sends whose topics were just made, until name servers know them
+//	tool lane           one worker: answers to tools that changed topics, likewise
 //	name server links   a goroutine and a connection each (BrokerOuterAPI)
 //	hold service        parks pulls that found nothing, without a goroutine each
 //
