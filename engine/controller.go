@@ -334,6 +334,8 @@ func (b *BrokerController) every(interval func() time.Duration, f func(now time.
 
 func fixed(d time.Duration) func() time.Duration { return func() time.Duration { return d } }
 
+func eachSecond() time.Duration { return reactor.UntilSecond(time.Now()) }
+
 func millis(of func(*Config) int64, b *BrokerController) func() time.Duration {
 	return func() time.Duration { return time.Duration(of(b.Config())) * time.Millisecond }
 }

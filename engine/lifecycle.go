@@ -16,7 +16,6 @@ import (
 const (
 	// clientScanInterval is how often silent clients are looked for. Source: ClientHousekeepingService.
 	clientScanInterval = 10 * time.Second
-	statsInterval      = time.Second
 	// persistRetryInterval is how often tables that event loops changed are offered to the file again, in case the
 	// admin lane was full.
 	persistRetryInterval = 5 * time.Second
@@ -118,7 +117,7 @@ func (b *BrokerController) startOuter() error {
 }
 
 func (b *BrokerController) startPeriodic() {
-	b.every(fixed(statsInterval), func(now time.Time) { b.stats.Sample(now, b.store.Stats()) })
+	b.every(eachSecond, func(now time.Time) { b.stats.Sample(now, b.store.Stats()) })
 	b.every(fixed(clientScanInterval), b.expireClients)
 	b.every(millis(func(c *Config) int64 { return c.FlushConsumerOffsetInterval }, b), func(time.Time) {
 		if err := b.offsets.Persist(); err != nil {

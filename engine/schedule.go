@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"loopmq/reactor"
 	"loopmq/storage"
 	"loopmq/storage/message"
 )
@@ -290,6 +291,9 @@ func (s *ScheduleMessageService) step(now time.Time) time.Duration {
 			again = again || more
 			wait = min(wait, max(next, time.Millisecond))
 		}
+	}
+	if wait == deliverIdle {
+		return reactor.UntilSecond(now)
 	}
 	return wait
 }

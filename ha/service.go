@@ -20,7 +20,7 @@ const connectionsMax = 1024
 
 const (
 	tickInterval = 100 * time.Millisecond
-	// aloneTickInterval is that of a master without slaves, if that is soon enough for the first heartbeat of one that comes.
+	// aloneTickInterval is that of a master without slaves at most, if that is soon enough for the first heartbeat of one that comes.
 	aloneTickInterval = time.Second
 )
 
@@ -284,16 +284,17 @@ func (s *HAService) remove(c *HAConnection) {
 
 // onTick runs on a goroutine of its own: heartbeat, housekeeping, and whatever a lost wake-up would have left.
 func (s *HAService) onTick() (next time.Duration) {
-	s.lag.sample(time.Now(), s.store.MaxPhyOffset())
+	now := time.Now()
+	s.lag.sample(now, s.store.MaxPhyOffset())
 	s.publishAcked() // inSyncReplicas may have changed
-	s.stepTail(time.Now())
+	s.stepTail(now)
 	s.dropNoted()
 	connections := *s.connections.Load()
 	for _, c := range connections {
 		c.conn.Post(c.tick)
 	}
-	if len(connections) == 0 && !s.tail.active.Load() {
-		return min(aloneTickInterval, max(tickInterval, s.config().HaSendHeartbeatInterval/2))
+	if len(connections) == 0 && !s.tail.active.Load() && s.config().HaSendHeartbeatInterval >= 2*aloneTickInterval {
+		return reactor.UntilSecond(now)
 	}
 	return tickInterval
 }

@@ -208,6 +208,12 @@ func (c *core) allLoops() []*Loop {
 	return slices.Clone(c.loops)
 }
 
+// UntilSecond is how long a clock of about a second, which has nothing else to do, sleeps: until the next full second. An
+// idle process then wakes once for all of them. Each wake for itself keeps Go's monitor up for some milliseconds more.
+func UntilSecond(now time.Time) time.Duration {
+	return time.Second - time.Duration(now.Nanosecond())
+}
+
 // onTick runs on the ticker's goroutine. Loops with unsent output are asked every time, the others once a second. While
 // nobody asks for anything and nothing is unsent it sleeps that second through: wakes are what an idle node costs.
 func (c *core) onTick() (next time.Duration) {
@@ -216,7 +222,7 @@ func (c *core) onTick() (next time.Duration) {
 	if full {
 		c.fullTickAt = now
 	}
-	next = fullTickInterval
+	next = UntilSecond(now)
 	turns := int64(0)
 	for _, l := range c.allLoops() {
 		turns += l.turnsTotal.Load()
