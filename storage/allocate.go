@@ -213,7 +213,7 @@ func (s *AllocateMappedFileService) make(base int64) (*MappedFile, error) {
 	var buffer *transientBuffer
 	if s.pool != nil {
 		buffer = s.pool.borrow()
-		if buffer == nil && s.fastFail() {
+		if buffer == nil && s.fastFail() && s.pool.size > 1 { // a pool of one: see deficient
 			return nil, errNoFreeBuffer
 		}
 	}

@@ -102,7 +102,7 @@ func (s *CommitRealTimeService) wrote(now int64) {
 	if committed == wrote || s.log.flags.latched() { // a wake for nothing would repeat itself for ever
 		return
 	}
-	enough := pagesBetween(committed, wrote) >= int64(c.CommitCommitLogLeastPages)
+	enough := q.pagesBetween(committed, wrote) >= int64(c.CommitCommitLogLeastPages)
 	if (enough || s.thorough(now, c)) && s.asleep.CompareAndSwap(true, false) {
 		select {
 		case s.wake <- struct{}{}:

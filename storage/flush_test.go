@@ -106,6 +106,57 @@ func TestFlushRealTimeUntimed(t *testing.T) {
 	})
 }
 
+// Pages count from the beginning of a file, also where files are no whole number of pages: otherwise a service is woken
+// for a round that has nothing to do, over and over.
+func TestWakesForWholePagesOnly(t *testing.T) {
+	const fileSize = 6000
+	f := func(from, to, want int64) {
+		t.Helper()
+		q := &MappedFileQueue{fileSize: fileSize}
+		if got := q.pagesBetween(from, to); got != want {
+			t.Errorf("pagesBetween(%d, %d) = %d", from, to, got)
+		}
+	}
+	f(0, 4095, 0)
+	f(0, 4096, 1)
+	f(4095, 4096, 1)
+	f(fileSize, fileSize+4095, 0) // page 2 of the queue begins in between
+	f(fileSize, fileSize+4096, 1)
+	f(0, 3*fileSize, 4)
+
+	for name, pool := range map[string]bool{"flush": false, "commit": true} {
+		t.Run(name, func(t *testing.T) {
+			l := openTestLog(t, faultfs.New(), func(c *Config) {
+				c.MappedFileSizeCommitLog, c.PopulateWindow = fileSize, fileSize
+				c.FlushCommitLogTimed, c.FlushCommitLogLeastPages, c.CommitCommitLogLeastPages = false, 1, 1
+				c.FlushIntervalCommitLog, c.CommitIntervalCommitLog = 3_600_000, 3_600_000
+				c.FlushCommitLogThoroughInterval, c.CommitCommitLogThoroughInterval = 3_600_000, 3_600_000
+				c.TransientStorePoolEnable, c.TransientStorePoolSize = pool, 3
+			})
+			asleep, wake := &l.flushRealTimeService.asleep, l.flushRealTimeService.wake
+			if pool {
+				asleep, wake = &l.commitService.asleep, l.commitService.wake
+			}
+			l.mustPut(5000)
+			l.mustPut(3000) // in the second file
+			eventually(t, "the first file was moved, and the service sleeps on", func() bool {
+				where := &l.queue.flushedWhere
+				if pool {
+					where = &l.queue.committedWhere
+				}
+				sleeps := where.Load() >= fileSize
+				for i := 0; sleeps && i < 50; i++ {
+					time.Sleep(time.Millisecond)
+					for range 100 {
+						sleeps = sleeps && asleep.Load() && len(wake) == 0
+					}
+				}
+				return sleeps
+			})
+		})
+	}
+}
+
 func TestAsyncFlushFailureLatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fsys := faultfs.New()
@@ -245,6 +296,28 @@ func TestPoolFallsBack(t *testing.T) {
 			t.Fatalf("files with a buffer: %v", pooled)
 		}
 	})
+}
+
+// A pool of one has no buffer for the next file while the present one has it, and sends go on all the same.
+func TestPoolOfOne(t *testing.T) {
+	for _, fastFail := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			l := openTestLog(t, faultfs.New(), func(c *Config) {
+				withPool(c)
+				c.TransientStorePoolSize, c.FastFailIfNoBufferInStorePool = 1, fastFail
+			})
+			for range 8 {
+				put, done := testPut("topic", 0, 40<<10, 1)
+				if n, status := l.asyncPutMessages([]*PutMessage{put}); n != 1 || <-done != PutOK {
+					t.Fatalf("fast fail %v: put %v, %v, %v", fastFail, status, put.status, put.Cause)
+				}
+				time.Sleep(time.Second) // committed, and the next file is made
+			}
+			if n := len(l.queue.files()); n < 8 {
+				t.Fatalf("%d files", n)
+			}
+		})
+	}
 }
 
 func TestPoolFailsFast(t *testing.T) {

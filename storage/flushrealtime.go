@@ -89,7 +89,7 @@ func (s *FlushRealTimeService) wrote() {
 		return
 	}
 	q := s.log.queue
-	if pagesBetween(q.flushedWhere.Load(), q.maxOffset()) >= int64(s.log.config().FlushCommitLogLeastPages) {
+	if q.pagesBetween(q.flushedWhere.Load(), q.maxOffset()) >= int64(s.log.config().FlushCommitLogLeastPages) {
 		s.wakeup()
 	}
 }
@@ -103,8 +103,5 @@ func (s *FlushRealTimeService) wakeup() {
 		}
 	}
 }
-
-// pagesBetween counts page ends, as ableToFlush does.
-func pagesBetween(from, to int64) int64 { return to/osPageSize - from/osPageSize }
 
 func millis(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }

@@ -306,6 +306,12 @@ func (q *MappedFileQueue) flush(leastPages int) (progressed bool, err error) {
 	return next != where, nil
 }
 
+// pagesBetween counts page ends as ableToFlush does, which begins anew with each file.
+func (q *MappedFileQueue) pagesBetween(from, to int64) int64 {
+	base := from - from%q.fileSize
+	return (to-base)/osPageSize - (from-base)/osPageSize
+}
+
 // commit moves bytes of one file from its write buffer to the file, as flush makes them durable.
 // Source: MappedFileQueue#commit.
 func (q *MappedFileQueue) commit(leastPages int) (progressed bool, err error) {

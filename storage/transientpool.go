@@ -74,12 +74,13 @@ func (p *TransientStorePool) setSpare(spare bool) {
 }
 
 // deficient says that the next file would have no buffer. Java does not count the one that the next file has already,
-// so its broker refuses all sends with a pool of two. Source: TransientStorePool#availableBufferNums,
-// DefaultMessageStore#isTransientStorePoolDeficient.
+// so its broker refuses all sends with a pool of two. A pool of one never has a buffer for the next file; refusing sends
+// would keep the present file from ever being full and giving its buffer back. Source:
+// TransientStorePool#availableBufferNums, DefaultMessageStore#isTransientStorePoolDeficient.
 func (p *TransientStorePool) deficient() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.free) == 0 && !p.spare
+	return p.size > 1 && len(p.free) == 0 && !p.spare
 }
 
 func (b *transientBuffer) giveBack() {
