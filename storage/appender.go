@@ -682,8 +682,10 @@ func (a *appender) expire(now, wait int64) {
 	}
 }
 
-// failQueued ends all queued puts.
+// failQueued ends all queued puts. Whoever latches the store may call it, so it counts itself among those who tell.
 func (a *appender) failQueued(status PutMessageStatus, cause error) {
+	a.log.telling.Add(1)
+	defer a.log.telling.Add(-1)
 	n := failChain(a.queue.popAll(), status, cause)
 	a.log.counters.putMessageFailed.Add(int64(n))
 }

@@ -426,6 +426,33 @@ func TestLatchEndsQueuedPuts(t *testing.T) {
 	release()
 }
 
+// A drain waits for the makers of puts that a latch ends, also while they are being told.
+func TestDrainWaitsForWhatALatchEnds(t *testing.T) {
+	l := openTestLog(t, faultfs.New(), func(c *Config) { c.WaitTimeMillsInSendQueue = 60_000 })
+	l.mustPut(10)
+	release := l.stall()
+	defer release()
+	telling, told := make(chan struct{}), make(chan struct{})
+	put, _ := testPut("topic", 0, 10, 1)
+	put.Appended = func(*PutMessage, PutMessageStatus) {
+		close(telling)
+		<-told
+	}
+	l.take(put)
+	before := l.telling.Load() // of the append that stalls
+	latched := make(chan struct{})
+	go func() {
+		l.latch(syscall.EIO)
+		close(latched)
+	}()
+	<-telling
+	if l.appender.queue.length.Load() != 0 || l.telling.Load() == before {
+		t.Error("a put is neither in the queue nor being told")
+	}
+	close(told)
+	<-latched
+}
+
 func TestWaitingRequestsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fsys := faultfs.New()
