@@ -117,7 +117,7 @@ func (x *IndexFile) entryAt(n int32) int64 {
 
 func (x *IndexFile) slotLocked(hash int32) int32 {
 	n := int32(binary.BigEndian.Uint32(x.file.bytes()[x.slotAt(hash):]))
-	if n <= 0 || n > x.header.indexCount {
+	if n <= 0 || n >= x.header.indexCount { // Java lets the count itself pass, which in a full file lies behind the end
 		return 0
 	}
 	return n

@@ -65,6 +65,19 @@ func TestIndexFileFindsNewestFirst(t *testing.T) {
 	}
 }
 
+// A slot of a full file that names the entry behind the last one, as nobody writes it, is empty.
+func TestIndexSlotBehindTheLastEntry(t *testing.T) {
+	const limit = 5
+	x := newTestIndex(t, 3, limit)
+	for i := range int32(limit - 1) {
+		x.mustPut(t, 0, PhyOffset(100*i), 1_000_000)
+	}
+	x.setSlotLocked(0, limit)
+	if found, next := x.find(nil, 0, 0, math.MaxInt64, 0, 10); len(found) != 0 || next != 0 {
+		t.Errorf("found %v, goes on at %d", found, next)
+	}
+}
+
 // A query for what lies at the far end of a long chain lets the dispatcher in between.
 func TestIndexFileFindIsBounded(t *testing.T) {
 	const n = 2*indexFindMax + 10
