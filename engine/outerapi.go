@@ -281,24 +281,14 @@ func encodeRegisterBody(topics map[string]*TopicConfig, version DataVersion, per
 			t.Perm = permission
 		}
 		w.key(name)
-		writeRegisteredTopic(&w, &t)
+		w.beginObject()
+		t.writeMembers(&w)
+		w.endObject()
 	}
 	w.endObject()
 	w.endObject()
 	w.endObject()
 	return w.b
-}
-
-func writeRegisteredTopic(w *jsonWriter, t *TopicConfig) {
-	w.beginObject()
-	w.boolMember("order", t.Order)
-	w.intMember("perm", int64(t.Perm))
-	w.intMember("readQueueNums", int64(t.ReadQueueNums))
-	w.strMember("topicFilterType", t.TopicFilterType)
-	w.strMember("topicName", t.TopicName)
-	w.intMember("topicSysFlag", int64(t.TopicSysFlag))
-	w.intMember("writeQueueNums", int64(t.WriteQueueNums))
-	w.endObject()
 }
 
 // nameServerLink keeps this broker registered at one name server. Its goroutine owns the unmarked fields.

@@ -79,6 +79,13 @@ func (c *TopicConfig) writeTo(w *jsonWriter) {
 		}
 		w.endObject()
 	}
+	c.writeMembers(w)
+	writeExtra(w, c.extra)
+	w.endObject()
+}
+
+// writeMembers writes those that name servers know.
+func (c *TopicConfig) writeMembers(w *jsonWriter) {
 	w.boolMember("order", c.Order)
 	w.intMember("perm", int64(c.Perm))
 	w.intMember("readQueueNums", int64(c.ReadQueueNums))
@@ -86,8 +93,6 @@ func (c *TopicConfig) writeTo(w *jsonWriter) {
 	w.strMember("topicName", c.TopicName)
 	w.intMember("topicSysFlag", int64(c.TopicSysFlag))
 	w.intMember("writeQueueNums", int64(c.WriteQueueNums))
-	writeExtra(w, c.extra)
-	w.endObject()
 }
 
 // writeExtra writes members that this version does not know, as they came.
@@ -388,10 +393,7 @@ func (m *TopicConfigManager) createSoon(topic string, queueNums, perm, sysFlag i
 
 // Update puts c, durably.
 func (m *TopicConfigManager) Update(c *TopicConfig) error {
-	if err := c.validate(); err != nil {
-		return err
-	}
-	return m.table.change(map[string]*TopicConfig{c.TopicName: c})
+	return m.UpdateAll([]*TopicConfig{c})
 }
 
 // UpdateAll puts several as one step.

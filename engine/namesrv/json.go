@@ -99,6 +99,19 @@ func appendUnit(dst []byte, hex string, r rune) []byte {
 	return append(dst, '\\', 'u', hex[r>>12&15], hex[r>>8&15], hex[r>>4&15], hex[r&15])
 }
 
+// appendObject writes an object whose members are sorted.
+func appendObject[V any](dst []byte, members map[string]V, appendValue func([]byte, V) []byte) []byte {
+	dst = append(dst, '{')
+	for i, key := range sortedKeys(members) {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(appendString(dst, key), ':')
+		dst = appendValue(dst, members[key])
+	}
+	return append(dst, '}')
+}
+
 func appendStrings(dst []byte, list []string) []byte {
 	dst = append(dst, '[')
 	for i, s := range list {

@@ -33,16 +33,7 @@ func (t *kvTable) encodeNamespace(namespace string) []byte {
 	if !ok {
 		return nil
 	}
-	dst := []byte(`{"table":{`)
-	for i, key := range sortedKeys(table) {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = appendString(dst, key)
-		dst = append(dst, ':')
-		dst = appendString(dst, table[key])
-	}
-	return append(dst, `}}`...)
+	return append(appendObject([]byte(`{"table":`), table, appendString), '}')
 }
 
 func (t *kvTable) entries() (n int) {

@@ -224,26 +224,10 @@ func showActingMasters(brokers []*brokerData, queues []queueData) {
 
 // encodeClusterInfo writes ClusterInfo (code 106).
 func (t *brokerTable) encodeClusterInfo() []byte {
-	dst := []byte(`{"brokerAddrTable":{`)
-	for i, name := range t.sortedNames() {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = appendString(dst, name)
-		dst = append(dst, ':')
-		dst = t.byName[name].appendJSON(dst, false)
-	}
-	dst = append(dst, `},"clusterAddrTable":{`...)
-	clusters := t.clusters()
-	for i, cluster := range sortedKeys(clusters) {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = appendString(dst, cluster)
-		dst = append(dst, ':')
-		dst = appendStrings(dst, clusters[cluster])
-	}
-	return append(dst, `}}`...)
+	broker := func(dst []byte, b *brokerData) []byte { return b.appendJSON(dst, false) }
+	dst := appendObject([]byte(`{"brokerAddrTable":`), t.byName, broker)
+	dst = append(dst, `,"clusterAddrTable":`...)
+	return append(appendObject(dst, t.clusters(), appendStrings), '}')
 }
 
 // encodeMemberGroup writes the answer to code 901; a group that is not known has no addresses.
