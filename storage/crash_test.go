@@ -966,3 +966,11 @@ func (r *lyingRegion) Sync(from, to int64) error {
 	}
 	return r.Region.Sync(from, to)
 }
+
+func (r *lyingRegion) SyncApart(from, to int64) error {
+	r.catchUp()
+	if r.lies(faultfs.OpSync, r.Path()) {
+		return nil
+	}
+	return r.Region.SyncApart(from, to)
+}

@@ -122,8 +122,9 @@ func (s *populateService) bringIn(f *MappedFile, to int64) bool {
 	return true
 }
 
-// zero is bringIn for a log that is written through its files. A sync that failed may have been the one to hear of bytes
-// that were appended, so it latches the store like any other.
+// zero is bringIn for a log that is written through its files. It syncs apart: what the disk says here may be about bytes that
+// were appended, and the flush, which is perhaps about to answer for them, has to hear it too. A sync that failed latches
+// the store like any other.
 func (s *populateService) zero(f *MappedFile, to int64) bool {
 	s.stand()
 	from := max(f.populatedPosition.Load(), f.wrotePosition.Load())
@@ -132,7 +133,7 @@ func (s *populateService) zero(f *MappedFile, to int64) bool {
 		s.goOn()
 		return false
 	}
-	err := f.region.Sync(from, to)
+	err := f.region.SyncApart(from, to)
 	if err == nil {
 		f.populatedPosition.Store(to)
 	}

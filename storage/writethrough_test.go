@@ -144,6 +144,46 @@ func TestOtherFailedWritesLatch(t *testing.T) {
 	})
 }
 
+// The kernel tells once that it lost bytes. When the sync of zeros is the one that asks, nobody is told that bytes in the same
+// file are durable, however late the zeroing gets to say so.
+func TestFailedSyncOfZerosIsHeardByTheFlush(t *testing.T) {
+	fsys := faultfs.New()
+	l := loadTestLog(t, fsys, testLogDir, func(c *Config) {
+		c.FlushDiskType, c.PopulateWindow, c.SyncFlushTimeout = SyncFlush, 16<<10, 3_600_000
+	})
+	failed, late := make(chan struct{}), make(chan struct{})
+	l.populator.latch = func(err error) {
+		close(failed)
+		<-late
+		l.latch(err)
+	}
+	if err := l.start(); err != nil {
+		t.Fatal(err)
+	}
+	defer l.shutdown()
+	l.settle()
+	f := l.queue.last()
+	eventually(t, "the window is zeroed", func() bool { return f.populatedPosition.Load() >= 16<<10 })
+
+	l.flushing.Lock()
+	put := l.mustPut(100)
+	waiter := l.wait(put.End(), time.Hour)
+	fsys.Fail(faultfs.Fault{Op: faultfs.OpSync, Path: "commitlog", Count: 1, Err: syscall.EIO})
+	zeroed := make(chan struct{})
+	go func() {
+		l.populator.populate(f)
+		close(zeroed)
+	}()
+	<-failed
+	l.flushing.Unlock()
+	<-waiter.done
+	if waiter.status != ServiceNotAvailable {
+		t.Errorf("the request ends with %v", waiter.status)
+	}
+	close(late)
+	<-zeroed
+}
+
 // However puts and the zeroing of what lies ahead interleave, records stay as they were sent.
 func TestZerosMeetNoRecords(t *testing.T) {
 	const writers, turns = 8, 150

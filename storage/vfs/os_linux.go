@@ -42,6 +42,10 @@ func (r *region) Sync(from, to int64) error {
 	if err := r.msync(from, to); err != nil {
 		return err
 	}
+	return r.checkLength(from, to)
+}
+
+func (r *region) checkLength(from, to int64) error {
 	info, err := r.file.Stat()
 	if err != nil {
 		return err
@@ -64,6 +68,37 @@ func (r *region) msync(from, to int64) error {
 		return pathError("msync", r.path, fmt.Errorf("range [%d, %d): %w", from, to, err))
 	}
 	return nil
+}
+
+// SyncApart syncs through an opening and a mapping of its own, made for this call. It is found by its descriptor, because the
+// name may be gone by now, or another file's. Where that cannot be done, it is Sync.
+func (r *region) SyncApart(from, to int64) error {
+	if err := r.check("msync", from, to); err != nil || from == to {
+		return err
+	}
+	from -= from % pageSize
+	apart, err := r.mapApart(from, to)
+	if err != nil {
+		return r.Sync(from, to)
+	}
+	if err = retry(func() error { return unix.Msync(apart, unix.MS_SYNC) }); err != nil {
+		err = pathError("msync", r.path, fmt.Errorf("range [%d, %d): %w", from, to, err))
+	}
+	return errors.Join(err, unix.Munmap(apart), r.checkLength(from, to))
+}
+
+// mapApart maps [from, to), which begins with a page. The mapping keeps the opening.
+func (r *region) mapApart(from, to int64) (data []byte, err error) {
+	err = r.control("open", func(fd int) error {
+		file, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", fd), os.O_RDWR, 0)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		data, err = unix.Mmap(int(file.Fd()), from, int(to-from), unix.PROT_READ, unix.MAP_SHARED)
+		return err
+	})
+	return data, err
 }
 
 // WritevAt goes on behind a short write: what stopped the kernel is the error of the next try.

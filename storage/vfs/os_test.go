@@ -17,6 +17,7 @@ import (
 	"unsafe"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -52,7 +53,7 @@ func TestRegionRoundTrip(t *testing.T) {
 	if got := r.Bytes()[size-16:]; string(got) != "through the file" {
 		t.Fatalf("mapping shows %q", got)
 	}
-	for _, step := range []func(from, to int64) error{r.Allocate, r.Populate, r.WillNeed, r.Sync} {
+	for _, step := range []func(from, to int64) error{r.Allocate, r.Populate, r.WillNeed, r.Sync, r.SyncApart} {
 		if err := step(4091, size-1); err != nil {
 			t.Fatal(err)
 		}
@@ -142,7 +143,7 @@ func TestRangesOutsideAreRefused(t *testing.T) {
 	defer closeRegion(t, r)
 	f := func(from, to int64) {
 		t.Helper()
-		for _, step := range []func(from, to int64) error{r.Allocate, r.Populate, r.WillNeed, r.Sync} {
+		for _, step := range []func(from, to int64) error{r.Allocate, r.Populate, r.WillNeed, r.Sync, r.SyncApart} {
 			if err := step(from, to); err == nil || !strings.Contains(err.Error(), path) {
 				t.Fatalf("[%d, %d): error %v does not name the path", from, to, err)
 			}
@@ -335,6 +336,29 @@ func TestUsage(t *testing.T) {
 }
 
 // TestCutFileIsAnError cuts a file under its mapping: each call that would meet the missing pages says so.
+// A sync apart has an opening of the file of its own, also when another file has the name by now.
+func TestSyncApartOpensTheSameFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	r := openRegion(t, path, 3*4096+100, true)
+	defer closeRegion(t, r)
+	if err := r.WriteAt([]byte("ours"), 2*4096); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Remove(path), os.WriteFile(path, []byte("another"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	apart, err := r.(*region).mapApart(4096, 3*4096+100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := apart[4096:]; string(got[:4]) != "ours" {
+		t.Errorf("it shows %q", got[:4])
+	}
+	if err := errors.Join(unix.Munmap(apart), r.SyncApart(5000, 3*4096+100)); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestCutFileIsAnError(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	r := openRegion(t, path, 8*4096, true)
@@ -354,8 +378,10 @@ func TestCutFileIsAnError(t *testing.T) {
 	// A sync says so wherever it is, also when somebody has written behind the cut.
 	for range 2 {
 		for _, at := range []int64{0, 4096} {
-			if err := r.Sync(at, at+4096); err == nil || !strings.Contains(err.Error(), path) {
-				t.Fatalf("sync at %d: %v; want an error that names the path", at, err)
+			for _, sync := range []func(from, to int64) error{r.Sync, r.SyncApart} {
+				if err := sync(at, at+4096); err == nil || !strings.Contains(err.Error(), path) {
+					t.Fatalf("sync at %d: %v; want an error that names the path", at, err)
+				}
 			}
 		}
 		if err := r.WriteAt([]byte{1}, 2*4096); err != nil {

@@ -57,6 +57,10 @@ type Region interface {
 	Path() string
 	// Sync makes bytes [from, to) durable, and with them the file's length and blocks.
 	Sync(from, to int64) error
+	// SyncApart is Sync for who works beside those that go by Sync. The kernel tells of bytes that it could not write once: were
+	// both told through the same opening of the file, only the first to ask would hear it, and the other take for durable
+	// what is lost. After a SyncApart that failed, Sync fails too.
+	SyncApart(from, to int64) error
 	// WriteAt writes through the file, not the mapping; both show the same bytes afterwards. It writes all of p or
 	// returns an error.
 	WriteAt(p []byte, off int64) error

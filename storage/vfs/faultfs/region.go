@@ -20,6 +20,8 @@ type region struct {
 	node   *inode
 	data   []byte
 	closed bool // guarded by fs.mu
+
+	unheard error // guarded by fs.mu: of a SyncApart
 }
 
 // OpenRegion implements vfs.FS. Creating is an OpCreate of the file, an OpSync of its length, and an OpSyncDir of its
@@ -175,6 +177,28 @@ func (r *region) Sync(from, to int64) error {
 		return err
 	}
 	defer r.fs.mu.Unlock()
+	if err := r.unheard; err != nil {
+		r.unheard = nil
+		return err
+	}
+	r.syncLocked(from, to)
+	return nil
+}
+
+// SyncApart is an OpSync too. A Sync that comes after it, or runs at the same time, hears of its failure.
+func (r *region) SyncApart(from, to int64) error {
+	if err := r.begin(OpSync, from, to); err != nil {
+		r.fs.mu.Lock()
+		defer r.fs.mu.Unlock()
+		r.unheard = err
+		return err
+	}
+	defer r.fs.mu.Unlock()
+	r.syncLocked(from, to)
+	return nil
+}
+
+func (r *region) syncLocked(from, to int64) {
 	n := r.node
 	if len(n.synced) != len(n.data) {
 		n.synced = append(make([]byte, 0, len(n.data)), n.synced[:min(len(n.synced), len(n.data))]...)[:len(n.data)]
@@ -182,7 +206,6 @@ func (r *region) Sync(from, to int64) error {
 	recopy(n.synced[from:to], n.data[from:to]) // others may store there meanwhile, as into a mapped file
 	n.lenSynced = len(n.data)
 	n.modTime = time.Now().UnixMilli()
-	return nil
 }
 
 func (r *region) WriteAt(p []byte, off int64) error {
