@@ -180,6 +180,7 @@ func TestLoadConfigNamesEverythingWrongAtOnce(t *testing.T) {
 		"deleteWhen=4;25",
 		"haListenPort=10909",
 		"namesrvAddr=one:9876;two",
+		"storePathCommitLog=/disk1/log,/disk2/log",
 	}, "\n"), false)
 	if err == nil {
 		t.Fatal("accepted")
@@ -195,6 +196,7 @@ func TestLoadConfigNamesEverythingWrongAtOnce(t *testing.T) {
 		`broker.conf:8: deleteWhen = "4;25": want hours`,
 		`broker.conf:9: haListenPort = 10909: want a port other`,
 		`broker.conf:10: namesrvAddr = "two": want host:port;host:port`,
+		`broker.conf:11: storePathCommitLog = "/disk1/log,/disk2/log": want one directory`,
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in:\n%v", want, err)

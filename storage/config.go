@@ -247,6 +247,9 @@ func (c *Config) Validate() error {
 	if c.StorePathCommitLog == "" {
 		reject("storePathCommitLog", `""`, "a directory")
 	}
+	if strings.Contains(c.StorePathCommitLog, ",") { // Source: MultiPathMappedFileQueue. It would be a new, empty directory.
+		reject("storePathCommitLog", strconv.Quote(c.StorePathCommitLog), "one directory: a log over several is not supported")
+	}
 	switch c.Role {
 	case AsyncMaster, SyncMaster:
 		if c.BrokerID != 0 {
