@@ -8,6 +8,7 @@ import (
 	"errors"
 	"hash/crc32"
 	"io/fs"
+	"log/slog"
 
 	"loopmq/storage/vfs"
 )
@@ -38,7 +39,7 @@ const (
 //
 // Source: StoreCheckpoint. Owned by whoever flushes the queues; Open and Close use it while nothing else runs.
 type StoreCheckpoint struct {
-	region vfs.Region
+	file *MappedFile // a fault in it is known by its place, as in any other
 }
 
 // checkpointTimes are Java's fields, milliseconds.
@@ -46,7 +47,7 @@ type checkpointTimes struct {
 	physic, logics, index int64
 }
 
-func openCheckpoint(fsys vfs.FS, path string) (*StoreCheckpoint, error) {
+func openCheckpoint(fsys vfs.FS, path string, logger *slog.Logger) (*StoreCheckpoint, error) {
 	entry, err := fsys.Stat(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -59,18 +60,18 @@ func openCheckpoint(fsys vfs.FS, path string) (*StoreCheckpoint, error) {
 	if err := region.Allocate(0, checkpointFileSize); err != nil {
 		return nil, errors.Join(err, region.Close())
 	}
-	return &StoreCheckpoint{region: region}, nil
+	return &StoreCheckpoint{file: newMappedFile(fsys, region, 0, logger)}, nil
 }
 
 func (c *StoreCheckpoint) times() checkpointTimes {
-	b := c.region.Bytes()
+	b := c.file.bytes()
 	at := func(i int) int64 { return int64(binary.BigEndian.Uint64(b[i:])) }
 	return checkpointTimes{physic: at(physicTimestampAt), logics: at(logicsTimestampAt), index: at(indexTimestampAt)}
 }
 
 // restart is the offset below which all is durable and dispatched, if the file tells.
 func (c *StoreCheckpoint) restart() (PhyOffset, bool) {
-	b := c.region.Bytes()
+	b := c.file.bytes()
 	block := b[restartBlockAt:restartBlockCRCAt]
 	if string(block[:8]) != restartBlockMagic {
 		return 0, false
@@ -87,7 +88,7 @@ func (c *StoreCheckpoint) restart() (PhyOffset, bool) {
 
 // save makes a new state durable. The caller has synced what it stands for.
 func (c *StoreCheckpoint) save(t checkpointTimes, restart PhyOffset) error {
-	b := c.region.Bytes()
+	b := c.file.bytes()
 	binary.BigEndian.PutUint64(b[physicTimestampAt:], uint64(t.physic))
 	binary.BigEndian.PutUint64(b[logicsTimestampAt:], uint64(t.logics))
 	binary.BigEndian.PutUint64(b[indexTimestampAt:], uint64(t.index))
@@ -95,10 +96,10 @@ func (c *StoreCheckpoint) save(t checkpointTimes, restart PhyOffset) error {
 	binary.BigEndian.PutUint64(b[restartBlockOffsetAt:], uint64(restart))
 	copy(b[restartBlockTimesAt:], b[:timestampFieldsSize])
 	binary.BigEndian.PutUint32(b[restartBlockCRCAt:], crc32.ChecksumIEEE(b[restartBlockAt:restartBlockCRCAt]))
-	return c.region.Sync(0, checkpointFileSize)
+	return c.file.region.Sync(0, checkpointFileSize)
 }
 
-func (c *StoreCheckpoint) close() error { return c.region.Close() }
+func (c *StoreCheckpoint) close() { c.file.close() }
 
 // min is the store time up to which a restart may trust the files. Java's index time moves only when an index file is
 // full, so it counts only on stores that ask for it (messageIndexSafe) or that we wrote last.

@@ -62,6 +62,12 @@ var storeFaults = map[string]func(s *faultStore) string{
 		s.put()
 		return "consumequeue"
 	},
+	"checkpoint": func(s *faultStore) string {
+		s.putDispatched()
+		s.truncate([]string{filepath.Join(s.root, "checkpoint")})
+		s.put()
+		return "checkpoint"
+	},
 	"pull reads a queue": func(s *faultStore) string {
 		s.putDispatched()
 		s.truncate(s.files("consumequeue/topic/0"))

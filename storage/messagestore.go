@@ -158,7 +158,7 @@ func (s *MessageStore) abortPath() string {
 // load makes the parts of the store and maps their files.
 func (s *MessageStore) load(c *Config) (err error) {
 	root := c.StorePathRootDir
-	if s.checkpoint, err = openCheckpoint(s.fs, filepath.Join(root, "checkpoint")); err != nil {
+	if s.checkpoint, err = openCheckpoint(s.fs, filepath.Join(root, "checkpoint"), s.logger); err != nil {
 		return fmt.Errorf("open checkpoint: %w", err)
 	}
 	if s.log, err = newCommitLog(s.fs, c.StorePathCommitLog, s.Config, s.flags, s.listener, s.logger); err != nil {
@@ -250,7 +250,7 @@ func (s *MessageStore) closeFiles() error {
 		s.logger.Error("files are still lent, their mappings stay", "files", held)
 	}
 	if s.checkpoint != nil {
-		errs = append(errs, s.checkpoint.close())
+		s.checkpoint.close()
 	}
 	if s.lock != nil {
 		errs = append(errs, s.lock.Close())
