@@ -269,8 +269,8 @@ func (c *HAConnection) begin(request storage.PhyOffset, compared bool, now time.
 	}
 	c.nextTransferFromWhere = next
 	c.sentOffset.Store(int64(request))
-	if compared {
-		c.countLater(end)
+	if compared && !c.countLater(end) {
+		return
 	}
 	c.service.logger.Info("transfer begins", "slave", c.conn.RemoteAddr(), "asked", request, "from", next, "end", end)
 	c.state.Store(int32(stateTransfer))
@@ -279,12 +279,13 @@ func (c *HAConnection) begin(request storage.PhyOffset, compared bool, now time.
 }
 
 // countLater makes the reports of a loopmq slave count for sends from end on, once a SYNC_MASTER has noted on disk whose
-// they are: should this machine lose what was not on its disk, those slaves are asked for it.
-func (c *HAConnection) countLater(end storage.PhyOffset) {
+// they are: should this machine lose what was not on its disk, those slaves are asked for it. False: it has closed the
+// connection.
+func (c *HAConnection) countLater(end storage.PhyOffset) bool {
 	s := c.service
 	if s.config().Role != storage.SyncMaster {
 		c.countsFrom.Store(int64(end))
-		return
+		return true
 	}
 	c.countsFrom.Store(math.MaxInt64)
 	node := c.slave().node
@@ -295,6 +296,7 @@ func (c *HAConnection) countLater(end storage.PhyOffset) {
 	if !queued {
 		c.drop("too many slaves begin at once")
 	}
+	return queued
 }
 
 func (c *HAConnection) noted(end storage.PhyOffset, err error) {

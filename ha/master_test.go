@@ -651,6 +651,28 @@ func TestFlowControl(t *testing.T) {
 }
 
 // Waiting sends are ended by a stop.
+// A slave that cannot be noted is not served, and counts for nothing, while its connection closes.
+func TestASlaveThatCannotBeNoted(t *testing.T) {
+	m := startMaster(t, nil)
+	m.put(100)
+	service, err := NewHAService(Options{Config: m.cfg.Load, Store: testStore{m.store}, FS: faultfs.New(), StatePath: "/ha.json"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	service.helper.tasks = make(chan func()) // all places are taken
+	conn := &quietConn{}
+	c := newHAConnection(service, conn, time.Now())
+	service.add(c)
+	c.handshake = newMasterHandshake(c)
+	c.begin(0, true, time.Now())
+	if state := connectionState(c.state.Load()); state != stateRefused || c.ackOffset() != -1 || !conn.closed || conn.written > 0 {
+		t.Fatalf("%v, acknowledged %d, closed %v, %d bytes sent", state, c.ackOffset(), conn.closed, conn.written)
+	}
+	if service.isSlaveOK(m.store.MaxPhyOffset(), time.Now()) {
+		t.Fatal("a send would wait for it")
+	}
+}
+
 func TestStopEndsWhatWaits(t *testing.T) {
 	m := startMaster(t, nil)
 	m.follow(m.put(100))

@@ -104,8 +104,16 @@ func (s *HAService) stepTail(now time.Time) {
 	if say {
 		s.logger.Warn(status.String())
 	}
-	if len(status.Slaves) > 0 && status.Left > 0 || !s.store.Unfence() {
+	if len(status.Slaves) > 0 && status.Left > 0 {
 		return
+	}
+	// Before the first send, which moves the end of its queue: offsets beyond it are brought back to the end that is now.
+	dispatched := s.store.DispatchBehindBytes() == 0
+	if s.serve(); !s.store.Unfence() {
+		return
+	}
+	if !dispatched {
+		s.serve() // it saw no end yet
 	}
 	if len(status.Slaves) > 0 {
 		s.tailsGivenUp.Add(1)
@@ -118,7 +126,6 @@ func (s *HAService) stepTail(now time.Time) {
 		s.logger.Error("the next start will wait for slaves again", "cause", err)
 	}
 	t.active.Store(false)
-	s.serve()
 }
 
 // heard notes that all a slave holds is in this log too.

@@ -165,9 +165,15 @@ func TestTailWaitEnds(t *testing.T) {
 	})
 	f("operator", func(s *simulation, master, _ *simNode) error {
 		waits(master, true)
+		// Consumer offsets are lowered to the ends of queues that no send has moved yet.
+		served, early := 0, true
+		master.service.serve = func() { served, early = served+1, early && !master.takesSends() }
 		master.haConfig.HaTailTimeout = 0
 		master.tick()
 		waits(master, false)
+		if served == 0 || !early {
+			return fmt.Errorf("told %d times, before the first send %v", served, early)
+		}
 		return nil
 	})
 	f("stopped and killed meanwhile", func(s *simulation, master, slave *simNode) error {

@@ -72,7 +72,8 @@ type Options struct {
 	// MasterMinOffset asks the master for the first offset of its log (runtime info); an empty slave needs it of a
 	// RocketMQ master.
 	MasterMinOffset func(ctx context.Context) (storage.PhyOffset, error)
-	// Serve, if there is one, is told once that this node, a master, takes sends from now on.
+	// Serve, if there is one, is told that this node, a master, is about to take its first send, with all of the log that it
+	// will get back; again when the store needed another moment.
 	Serve func()
 	// Cut, if there is one, is told that this slave's log was cut and ends here now, before it goes on.
 	Cut func(end storage.PhyOffset)
