@@ -286,9 +286,13 @@ func (b *BrokerController) getAllConsumerOffset(req *reactor.Request) answer {
 	known := req.Ext.String(offsetVersionMember)
 	if known != "" {
 		b.offsets.sawSlave()
-		if joined {
+		// A slave that knows only an earlier run's table has not seen what this one lacks of it.
+		if joined && sameLife(known, b.offsets.version()) {
 			b.offers.arrived()
 		}
+	}
+	if joined {
+		return answer{body: b.offsets.encode(known, offsetJoinedMember)}
 	}
 	return answer{body: b.offsets.encode(known)}
 }

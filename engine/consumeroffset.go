@@ -283,8 +283,8 @@ func (m *ConsumerOffsetManager) Persist() error {
 	return nil
 }
 
-// encode is code 43's body. A peer that knows this very state gets no tables.
-func (m *ConsumerOffsetManager) encode(known string) []byte {
+// encode is code 43's body, with members that are true. A peer that knows this very state gets no tables.
+func (m *ConsumerOffsetManager) encode(known string, flags ...string) []byte {
 	version := m.version() // before the tables: they hold at least this
 	tables := offsetTables{version: version}
 	if known != version {
@@ -296,6 +296,9 @@ func (m *ConsumerOffsetManager) encode(known string) []byte {
 	// A 5.x slave expects one; a 4.x one ignores it.
 	w.key("dataVersion")
 	DataVersion{Timestamp: m.startedAt, Counter: m.commits.Load() / offsetVersionStep}.writeTo(&w)
+	for _, flag := range flags {
+		w.boolMember(flag, true)
+	}
 	tables.writeMembers(&w)
 	w.endObject()
 	return w.b

@@ -22,6 +22,8 @@ type offsetTables struct {
 	resets  map[string]map[int32]int64 // likewise; what is not there was never reset
 	// version is the sender's state, "" of a RocketMQ master.
 	version string
+	// joined is in a loopmq master's answer only: it takes offers of the slave that asked.
+	joined bool
 	// slaveSeen is in the file only: a loopmq slave follows this node.
 	slaveSeen bool
 }
@@ -32,6 +34,9 @@ const offsetVersionMember = "loopmqVersion"
 
 // offsetNodeMember is the field that says which slave asks.
 const offsetNodeMember = "loopmqNode"
+
+// offsetJoinedMember is there, and true, when the logs of master and slave are one, so that the request's offer was taken.
+const offsetJoinedMember = "loopmqJoined"
 
 const slaveSeenMember = "loopmqSlave"
 
@@ -49,6 +54,9 @@ func readOffsetTables(data []byte) (t offsetTables, err error) {
 			return err
 		case offsetVersionMember:
 			t.version, err = r.text()
+			return err
+		case offsetJoinedMember:
+			t.joined, err = r.bool()
 			return err
 		}
 		return r.skip()

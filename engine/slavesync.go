@@ -233,16 +233,18 @@ func (s *SlaveSynchronize) syncConsumerOffset() error {
 	case t.version == "": // a RocketMQ master
 		offsets.Replace(&t)
 	case t.version == s.known:
-		s.mine = mine // nothing came, and what this node had newer the master had too
+		if t.joined || len(req.Body) == 0 {
+			s.mine = mine // nothing came, and what this node had newer the master had too, or will not have
+		}
 		return nil
 	default:
 		offsets.Merge(&t, nil)
 		s.theirs = t
-		if mine == s.mine || len(req.Body) > 0 {
-			// All that is here now is the master's.
-			if ahead := s.ahead(); ahead.empty() {
-				s.mine = offsets.version()
-			}
+		mine = offsets.version() // before ahead: what is committed meanwhile is a change
+		if ahead := s.ahead(); ahead.empty() {
+			s.mine = mine // all that is here now is the master's
+		} else {
+			s.mine = "" // it has lost what it had, or does not know it yet
 		}
 	}
 	if !sameLife(s.known, t.version) && !s.b.haClient.Following() {

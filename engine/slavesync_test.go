@@ -176,6 +176,7 @@ func TestMasterThatIsBackTakesOffsetsOverFirst(t *testing.T) {
 	sync.masterAddress() // the port is another one in this test
 	sync.known, sync.theirs = known, theirs
 	sync.step("consumer offsets", sync.syncConsumerOffset)
+	sync.step("consumer offsets", sync.syncConsumerOffset) // it knows the run now
 	wantField(t, c.await(asked[0]), "offset", "9")
 	// Without a slave it does not wait for long.
 	s.slaveSync.Stop()
@@ -183,6 +184,97 @@ func TestMasterThatIsBackTakesOffsetsOverFirst(t *testing.T) {
 	c = m.dial()
 	wantField(t, c.call(remoting.QueryConsumerOffset, nil, "consumerGroup", "g", "topic", "T", "queueId", "0"), "offset", "9")
 	wantField(t, c.call(remoting.QueryConsumerOffset, nil, "consumerGroup", "g", "topic", "T", "queueId", "0"), "offset", "9")
+}
+
+// followAgain makes a slave go on with a master that came back, at other ports here, and know of it what it knew
+// before. Without a link their logs stay apart.
+func (b *testBroker) followAgain(m *testBroker, sync *SlaveSynchronize, linked bool) {
+	next := *b.Config()
+	next.MasterAddr, next.HAMasterAddress = m.addr, "127.0.0.1:1"
+	if linked {
+		next.HAMasterAddress = m.haServerAddr()
+	}
+	b.useConfig(&next)
+	known, theirs, mine := sync.known, sync.theirs, sync.mine
+	sync.masterAddress()
+	sync.known, sync.theirs, sync.mine = known, theirs, mine
+}
+
+// A slave brings its offsets again when the master could not take them: their logs were not one yet.
+func TestOffersWaitForTheLogsToBeJoined(t *testing.T) {
+	m := startTestBroker(t, nil)
+	s := startSlave(t, m, nil)
+	s.slaveSync.Stop() // the rounds are the test's
+	sync := syncOf(s)
+	c := m.dial()
+	for i := range 12 {
+		c.send("T", 0, []byte{byte(i)}, "")
+	}
+	m.dispatched()
+	m.offsets.Commit("g", "T", 0, 5)
+	sync.syncAll()
+	sync.syncAll()
+	s.followAgain(m, sync, false) // nor does it try the old port, which may be somebody's
+	m.restart()
+	s.offsets.Commit("g", "T", 0, 9)
+	s.followAgain(m, sync, false)
+	for range 4 { // no link yet
+		sync.step("consumer offsets", sync.syncConsumerOffset)
+	}
+	if got := m.offsets.Query("g", "T", 0); got != 5 {
+		t.Fatalf("offset %d of a slave whose log is not joined", got)
+	}
+	s.followAgain(m, sync, true)
+	s.haClient.Wakeup()
+	m.feeds(s)
+	sync.step("consumer offsets", sync.syncConsumerOffset)
+	if got := m.offsets.Query("g", "T", 0); got != 9 {
+		t.Fatalf("the master has %d, its slave has 9", got)
+	}
+}
+
+// A master that was killed has lost the commits of its last seconds. Its slave, where nobody committed anything, has them,
+// and brings them before the master says where a group goes on.
+func TestMasterGetsBackTheOffsetsItHasLost(t *testing.T) {
+	m := newTestBroker(t, nil)
+	m.start()
+	s := startSlave(t, m, nil)
+	s.slaveSync.Stop()
+	sync := syncOf(s)
+	c := m.dial()
+	for i := range 12 {
+		c.send("T", 0, []byte{byte(i)}, "")
+	}
+	m.dispatched()
+	m.offsets.Commit("g", "T", 0, 9)
+	for range 3 {
+		sync.syncAll()
+	}
+	s.followAgain(m, sync, false)
+	m.stop()
+	file := m.file("config", "consumerOffset.json")
+	b, err := m.fs.ReadFile(file)
+	if err != nil || !bytes.Contains(b, []byte("9")) {
+		t.Fatalf("%v: %s", err, b)
+	}
+	if err := m.fs.WriteFile(file, []byte(`{"loopmqSlave":true,"offsetTable":{"T@g":{0:5}}}`)); err != nil {
+		t.Fatal(err)
+	}
+	m.start()
+	t.Cleanup(m.stop)
+	s.followAgain(m, sync, true)
+	s.haClient.Wakeup()
+	m.feeds(s)
+	m.offers.expect() // it may have been slow to get here
+	c = m.dial()
+	asked := c.start(c.request(remoting.QueryConsumerOffset, nil, "consumerGroup", "g", "topic", "T", "queueId", "0"))
+	for range 2 {
+		sync.step("consumer offsets", sync.syncConsumerOffset)
+	}
+	wantField(t, c.await(asked[0]), "offset", "9")
+	if got := s.offsets.Query("g", "T", 0); got != 9 {
+		t.Fatalf("the slave went back to %d", got)
+	}
 }
 
 // Between two loopmq nodes a change is there within seconds, and no change costs little.
