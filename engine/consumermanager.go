@@ -40,15 +40,11 @@ type SubscriptionData struct {
 	ClassFilterMode bool
 }
 
-// Values of ExpressionType, ConsumeType, MessageModel and ConsumeFromWhere that the broker itself looks at.
+// What the broker itself looks at of what clients tell about themselves.
 const (
-	expressionTAG              = "TAG"
-	consumePassively           = "CONSUME_PASSIVELY"
-	modelBroadcasting          = "BROADCASTING"
-	modelClustering            = "CLUSTERING"
-	consumeFromLastOffset      = "CONSUME_FROM_LAST_OFFSET"
-	subscriptionAll            = "*"
-	languageCPP           byte = 1
+	expressionTAG        = "TAG"
+	subscriptionAll      = "*"
+	languageCPP     byte = 1
 )
 
 // isTagType follows ExpressionType#isTagType: no type is TAG.

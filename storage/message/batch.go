@@ -44,18 +44,6 @@ func NextBatchElement(batch []byte) (e BatchElement, rest []byte, err error) {
 	return e, batch[end:], nil
 }
 
-// CountBatch checks a whole batch body and counts its messages, so that a bad last one is found before the first is
-// stored.
-func CountBatch(batch []byte) (n int, err error) {
-	for len(batch) > 0 {
-		if _, batch, err = NextBatchElement(batch); err != nil {
-			return 0, fmt.Errorf("message %d of the batch: %w", n+1, err)
-		}
-		n++
-	}
-	return n, nil
-}
-
 // AppendBatchElement encodes one message as senders do.
 func AppendBatchElement(dst []byte, e *BatchElement) []byte {
 	if len(e.Properties) > PropertiesLengthMax {

@@ -25,22 +25,19 @@ const (
 
 // Names of properties that the broker reads or writes. Source: MessageConst.
 const (
-	PropertyKeys              = "KEYS"
-	PropertyTags              = "TAGS"
-	PropertyWaitStoreMsgOK    = "WAIT"
-	PropertyDelayTimeLevel    = "DELAY"
-	PropertyRetryTopic        = "RETRY_TOPIC"
-	PropertyRealTopic         = "REAL_TOPIC"
-	PropertyRealQueueID       = "REAL_QID"
-	PropertyTransactionHalf   = "TRAN_MSG"
-	PropertyProducerGroup     = "PGROUP"
-	PropertyUniqKey           = "UNIQ_KEY"
-	PropertyCluster           = "CLUSTER"
-	PropertyOriginMessageID   = "ORIGIN_MESSAGE_ID"
-	PropertyReconsumeTime     = "RECONSUME_TIME"
-	PropertyMaxReconsumeTimes = "MAX_RECONSUME_TIMES"
-	NameValueSeparator        = byte(1)
-	PropertySeparator         = byte(2)
+	PropertyKeys            = "KEYS"
+	PropertyTags            = "TAGS"
+	PropertyWaitStoreMsgOK  = "WAIT"
+	PropertyDelayTimeLevel  = "DELAY"
+	PropertyRetryTopic      = "RETRY_TOPIC"
+	PropertyRealTopic       = "REAL_TOPIC"
+	PropertyRealQueueID     = "REAL_QID"
+	PropertyTransactionHalf = "TRAN_MSG"
+	PropertyUniqKey         = "UNIQ_KEY"
+	PropertyCluster         = "CLUSTER"
+	PropertyOriginMessageID = "ORIGIN_MESSAGE_ID"
+	NameValueSeparator      = byte(1)
+	PropertySeparator       = byte(2)
 )
 
 // Limits of the format.

@@ -5,8 +5,6 @@ package message
 import (
 	"bytes"
 	"iter"
-	"maps"
-	"slices"
 )
 
 // Properties iterates over the pairs of props, in order. A pair without a name, a value or the 0x01 between them is
@@ -87,14 +85,4 @@ func ParseProperties(props []byte) map[string]string {
 		m[string(name)] = string(value)
 	}
 	return m
-}
-
-// EncodeProperties writes the map in the order of its names, in the form of 4.9: no 0x02 at the end.
-// Source: MessageDecoder#messageProperties2String.
-func EncodeProperties(m map[string]string) []byte {
-	var props []byte
-	for _, name := range slices.Sorted(maps.Keys(m)) {
-		props = AppendProperty(props, name, m[name])
-	}
-	return props
 }

@@ -77,16 +77,6 @@ func TestRemoveProperty(t *testing.T) {
 	f("\x02broken\x02a\x01b", "WAIT", "a\x01b")
 }
 
-func TestEncodeProperties(t *testing.T) {
-	m := map[string]string{"TAGS": "a", "KEYS": "k1 k2", "UNIQ_KEY": "u"}
-	if got := EncodeProperties(m); string(got) != "KEYS\x01k1 k2\x02TAGS\x01a\x02UNIQ_KEY\x01u" {
-		t.Fatalf("%q", got)
-	}
-	if got := EncodeProperties(nil); len(got) != 0 {
-		t.Fatalf("%q", got)
-	}
-}
-
 func FuzzProperties(f *testing.F) {
 	f.Add([]byte("a\x01b\x02c\x01d\x02"), "a")
 	f.Add([]byte("\x02\x01\x02a\x01\x01\x02a\x01b"), "a")
@@ -97,7 +87,11 @@ func FuzzProperties(f *testing.F) {
 		if want, there := m[name]; ok != there || string(value) != want {
 			t.Fatalf("PropertyValue: %q, %v; the map has %q, %v", value, ok, want, there)
 		}
-		if again := ParseProperties(EncodeProperties(m)); !maps.Equal(again, m) {
+		var encoded []byte
+		for name, value := range m {
+			encoded = AppendProperty(encoded, name, value)
+		}
+		if again := ParseProperties(encoded); !maps.Equal(again, m) {
 			t.Fatalf("%v became %v", m, again)
 		}
 		apart := RemoveProperty(nil, props, name)
