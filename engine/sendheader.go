@@ -150,6 +150,13 @@ func (h *sendHeader) set(field sendField, f *remoting.Field) {
 }
 
 func (h *sendHeader) int32(f *remoting.Field) int32 {
+	if len(f.Value) == 1 && f.Value[0]-'0' <= 9 { // most are so
+		return int32(f.Value[0] - '0')
+	}
+	return h.longInt32(f)
+}
+
+func (h *sendHeader) longInt32(f *remoting.Field) int32 {
 	n := h.int64(f)
 	if int64(int32(n)) != n {
 		h.fail(f)

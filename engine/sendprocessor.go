@@ -640,29 +640,39 @@ func (s *sendRecord) finish(status storage.PutMessageStatus, cause error) {
 	}
 }
 
-// encodeResponse fills the answer of a stored send. Keys and the values that are always the same are not copied.
+// encodeResponse fills the answer of a stored send. Its values are written as JSON, once, and borrowed from there for the
+// form that has none.
 func (s *sendRecord) encodeResponse(code int32) *remoting.Command {
-	text := s.appendMessageIDs(s.text[:0])
-	idsEnd := len(text)
+	trace := s.p.traceFields()
+	text := append(s.text[:0], `"msgId":"`...)
+	idsAt := len(text)
+	text = s.appendMessageIDs(text)
+	ids := text[idsAt:]
+	text = append(text, `","queueId":"`...)
+	queueAt := len(text)
 	text = strconv.AppendInt(text, int64(s.queueID), 10)
-	queueEnd := len(text)
+	queue := text[queueAt:]
+	text = append(text, `","queueOffset":"`...)
+	offsetAt := len(text)
 	text = strconv.AppendInt(text, int64(s.QueueOffset), 10)
-	offsetEnd := len(text)
+	offset := text[offsetAt:]
+	text = append(append(text, `",`...), trace.json...)
+	fieldsEnd := len(text)
 	if s.status != storage.PutOK {
 		text = s.appendLate(text)
 	}
 	s.text = text
-	trace := s.p.traceFields()
 	resp := &s.response
 	resp.Code, resp.Version = code, remoting.Version
-	resp.Ext.List = append(resp.Ext.List[:0],
-		remoting.Field{Key: keyMsgID, Value: text[:idsEnd]},
-		remoting.Field{Key: keyQueueID, Value: text[idsEnd:queueEnd]},
-		remoting.Field{Key: keyQueueOffset, Value: text[queueEnd:offsetEnd]},
-		trace.region, trace.on)
+	if len(resp.Ext.List) == 0 {
+		resp.Ext.List = []remoting.Field{{Key: keyMsgID}, {Key: keyQueueID}, {Key: keyQueueOffset}, {}, {}}
+	}
+	fields := resp.Ext.List
+	fields[0].Value, fields[1].Value, fields[2].Value, fields[3], fields[4] = ids, queue, offset, trace.region, trace.on
+	resp.Ext.JSON = text[:fieldsEnd]
 	resp.Remark = nil
-	if len(text) > offsetEnd {
-		resp.Remark = text[offsetEnd:]
+	if len(text) > fieldsEnd {
+		resp.Remark = text[fieldsEnd:]
 	}
 	return resp
 }
@@ -699,6 +709,7 @@ func (s *sendRecord) appendMessageIDs(text []byte) []byte {
 type traceFields struct {
 	cfg        *Config
 	region, on remoting.Field
+	json       []byte
 }
 
 func (p *SendMessageProcessor) traceFields() *traceFields {
@@ -711,6 +722,7 @@ func (p *SendMessageProcessor) traceFields() *traceFields {
 		region: remoting.Field{Key: []byte("MSG_REGION"), Value: []byte(cfg.RegionID)},
 		on:     remoting.Field{Key: []byte("TRACE_ON"), Value: strconv.AppendBool(nil, cfg.TraceOn)},
 	}
+	t.json = remoting.AppendFieldsJSON(nil, []remoting.Field{t.region, t.on})
 	p.trace.Store(t)
 	return t
 }

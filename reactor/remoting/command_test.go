@@ -11,6 +11,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"go.uber.org/goleak"
 )
@@ -250,7 +251,7 @@ func TestFields(t *testing.T) {
 	get("", "", false)
 	get("raw", "\x00\x01", true)
 	get("n", "-5", true)
-	// List changed by hand: the hint of where a letter stands must not lie.
+	// List changed by hand.
 	f.List[2] = Field{[]byte("x"), []byte("y")}
 	get("a", "1", true)
 	get("x", "y", true)
@@ -455,6 +456,106 @@ func check(t *testing.T, frame []byte) {
 	}
 }
 
+// What encoding/json takes for an object, Decode takes for the same header.
+func FuzzDecodeJSON(f *testing.F) {
+	f.Add([]byte(sendV2Header))
+	f.Add([]byte(`{"code":-7,"extFields":{"a":"1","b" :"2","c":3,"long":"\u0001\u007f\u0080\u00Ff\ud83d\ude00\n","":"","k\u0041":"x","n":null,"o":{"p":[1]},"t":true}}`))
+	f.Add([]byte(` {"opaque":"12","version":007,"flag":2147483648,"extFields":null,"extFields":{"x":"\\"},"remark":"\"","language":"GO"} `))
+	f.Add([]byte(`{"flag":2147483647,"opaque":-2147483648,"version":1e3,"remark":12.5,"extFields":{"\"":"a","\\":"b","é":"12345678"}}`))
+	f.Fuzz(func(t *testing.T, header []byte) {
+		if !json.Valid(header) || !utf8.Valid(header) || bytes.Count(header, []byte("{"))+bytes.Count(header, []byte("[")) > jsonDepthMax {
+			return
+		}
+		want, ok := decodeSlowly(header)
+		if len(want.Ext.List) >= fieldsMax {
+			return
+		}
+		var c Command
+		err := Decode(frameOf(SerializeJSON, string(header), ""), &c)
+		if (err == nil) != ok {
+			t.Fatalf("%q: error %v, by encoding/json ok is %v", header, err, ok)
+		}
+		if !ok {
+			return
+		}
+		if got, want := text(&c), text(want); got != want {
+			t.Fatalf("%q:\n got %s\nwant %s", header, got, want)
+		}
+		if encoded := c.AppendTo(nil, 0); !json.Valid(encoded[preambleSize:]) {
+			t.Fatalf("we wrote %q", encoded)
+		}
+	})
+}
+
+// decodeSlowly is decodeJSON by way of encoding/json, for a header that is JSON.
+func decodeSlowly(header []byte) (c *Command, ok bool) {
+	c, ok = new(Command), true
+	number := func(v string) int32 {
+		if v == "null" {
+			return 0
+		}
+		n, fits := parseInt([]byte(strings.Trim(v, `"`)), 32)
+		ok = ok && fits
+		return int32(n)
+	}
+	object := eachMember(header, func(key, v string) {
+		switch key {
+		case "code":
+			c.Code = number(v)
+		case "extFields":
+			ok = ok && (v == "null" || eachMember([]byte(v), func(key, v string) {
+				if v, given := textOf(v); given {
+					c.Ext.append([]byte(key), v)
+				}
+			}))
+		case "flag":
+			c.Flag = number(v)
+		case "language":
+			c.Language = LanguageUnknown
+			if v[0] == '"' {
+				c.Language = languageByName([]byte(v[1 : len(v)-1]))
+			}
+		case "opaque":
+			c.Opaque = number(v)
+		case "remark":
+			c.Remark, _ = textOf(v)
+		case "version":
+			c.Version = number(v)
+		}
+	})
+	return c, object && ok
+}
+
+func eachMember(object []byte, member func(key, value string)) (isObject bool) {
+	d := json.NewDecoder(bytes.NewReader(object))
+	if start, err := d.Token(); err != nil || start != json.Delim('{') {
+		return false
+	}
+	for d.More() {
+		key, _ := d.Token()
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			panic(err)
+		}
+		member(key.(string), string(value))
+	}
+	return true
+}
+
+func textOf(value string) (text []byte, given bool) {
+	switch value[0] {
+	case '{', '[', 'n':
+		return nil, false
+	case '"':
+		var s string
+		if err := json.Unmarshal([]byte(value), &s); err != nil {
+			panic(err)
+		}
+		return []byte(s), true
+	}
+	return []byte(value), true
+}
+
 // emptied says whether the last field of that key has no value.
 func emptied(f *Fields, key []byte) bool {
 	for i := len(f.List) - 1; i >= 0; i-- {
@@ -481,7 +582,7 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-// BenchmarkGet reads all fields of a V2 send header, as its processor does.
+// BenchmarkGet looks up all fields of a V2 send header.
 func BenchmarkGet(b *testing.B) {
 	var c Command
 	if err := Decode(sendV2Frame(SerializeJSON, 0), &c); err != nil {

@@ -19,20 +19,15 @@ type Field struct{ Key, Value []byte }
 type Fields struct {
 	List []Field
 
-	// letters remembers where a one-letter key was last added: 1 + its index in List. The V2 send header has nothing
-	// but such keys, and is read most. It is a hint that Get verifies, because List may be changed by hand.
-	letters [26]uint8
+	// JSON, if not nil, is what AppendFieldsJSON makes of List, set by who has it at hand and spares its making. Whoever
+	// changes List by hand keeps it so; the methods drop it.
+	JSON []byte
+
 	scratch []byte // what Add copied, and what Decode had to unescape
 }
 
 // Get returns the value of key; an empty value counts as absent, as for Java.
 func (f *Fields) Get(key string) ([]byte, bool) {
-	if len(key) == 1 {
-		if i := int(f.letterIndex(key[0])); i > 0 && i <= len(f.List) && string(f.List[i-1].Key) == key {
-			v := f.List[i-1].Value
-			return v, len(v) > 0
-		}
-	}
 	for i := len(f.List) - 1; i >= 0; i-- {
 		if string(f.List[i].Key) == key {
 			v := f.List[i].Value
@@ -111,8 +106,7 @@ func (f *Fields) AddBool(key string, value bool) { f.Add(key, strconv.FormatBool
 
 // Reset empties f and keeps its memory.
 func (f *Fields) Reset() {
-	f.List = f.List[:0]
-	f.letters = [26]uint8{}
+	f.List, f.JSON = f.List[:0], nil
 	f.scratch = trimmed(f.scratch)
 }
 
@@ -125,19 +119,7 @@ func (f *Fields) keep(s string) []byte {
 }
 
 func (f *Fields) append(key, value []byte) {
-	f.List = append(f.List, Field{key, value})
-	if len(key) == 1 && len(f.List) <= 255 {
-		if c := key[0] - 'a'; c < 26 {
-			f.letters[c] = uint8(len(f.List))
-		}
-	}
-}
-
-func (f *Fields) letterIndex(letter byte) uint8 {
-	if c := letter - 'a'; c < 26 {
-		return f.letters[c]
-	}
-	return 0
+	f.List, f.JSON = append(f.List, Field{key, value}), nil
 }
 
 func (f *Fields) copyFrom(src *Fields) {
@@ -156,7 +138,6 @@ func (f *Fields) copyFrom(src *Fields) {
 		f.scratch = append(f.scratch, field.Value...)
 		f.List = append(f.List, Field{f.scratch[at:mid:mid], f.scratch[mid:len(f.scratch):len(f.scratch)]})
 	}
-	f.letters = src.letters
 }
 
 // scratchKeepMax is the most memory that a reused command keeps of each scratch.

@@ -5,6 +5,7 @@ package remoting
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"math/bits"
 	"strconv"
 	"unicode/utf16"
@@ -80,7 +81,10 @@ func (c *Command) readExtFields(r *jsonReader) {
 		return
 	}
 	for more := !r.take('}'); more; more = r.next('}') {
-		if c.readPlainFields(r); len(c.Ext.List) == fieldsMax {
+		if c.readPlainFields(r) {
+			continue
+		}
+		if len(c.Ext.List) == fieldsMax {
 			r.fail("too many extFields")
 			return
 		}
@@ -91,23 +95,44 @@ func (c *Command) readExtFields(r *jsonReader) {
 	}
 }
 
-// readPlainFields is the straight road for what all clients send: "key":"value", without spaces or escapes. It stops
-// before the first member that is anything else, and before the last one.
-func (c *Command) readPlainFields(r *jsonReader) {
-	b, i := r.b, r.i
-	for len(c.Ext.List) < fieldsMax && i < len(b) && b[i] == '"' {
-		keyEnd := stringEnd(b, i+1)
-		if keyEnd+2 >= len(b) || b[keyEnd] != '"' || b[keyEnd+1] != ':' || b[keyEnd+2] != '"' {
+// The bytes of "k":" as a word, for a key of one letter, which all those of a V2 send header are.
+const (
+	letterKey     = '"' | '"'<<16 | ':'<<24 | '"'<<32
+	letterKeyMask = 0xff_ff_ff_00_ff
+)
+
+// readPlainFields is the straight road for what all clients send: "key":"value", without spaces and without an escape in
+// the key. It stands behind such a member at the end, or (false) before a member that is anything else.
+func (c *Command) readPlainFields(r *jsonReader) (behind bool) {
+	b, i, list := r.b, r.i, c.Ext.List
+	for len(list) < fieldsMax && i+8 <= len(b) {
+		w := binary.LittleEndian.Uint64(b[i:])
+		keyEnd := i + 2
+		if letter := byte(w >> 8); w&letterKeyMask != letterKey || letter == '"' || letter == '\\' {
+			keyEnd = stringEnd(b, i+1)
+			if b[i] != '"' || keyEnd+2 >= len(b) || b[keyEnd] != '"' || b[keyEnd+1] != ':' || b[keyEnd+2] != '"' {
+				break
+			}
+		}
+		start := keyEnd + 3
+		end := stringEnd(b, start)
+		value := b[start:end:end]
+		if end >= len(b) || b[end] != '"' {
+			r.i = start
+			value = r.unescaped(&c.Ext.scratch, end)
+			end = r.i - 1
+		}
+		list = append(list, Field{}) // filled in place, which saves a copy by way of the stack
+		f := &list[len(list)-1]
+		f.Key, f.Value = b[i+1:keyEnd:keyEnd], value
+		if i = end + 1; i >= len(b) || b[i] != ',' {
+			behind = true
 			break
 		}
-		valueEnd := stringEnd(b, keyEnd+3)
-		if valueEnd+1 >= len(b) || b[valueEnd] != '"' || b[valueEnd+1] != ',' {
-			break
-		}
-		c.Ext.append(b[i+1:keyEnd:keyEnd], b[keyEnd+3:valueEnd:valueEnd])
-		i = valueEnd + 2
+		i++
 	}
-	r.i = i
+	r.i, c.Ext.List = i, list
+	return behind
 }
 
 func (r *jsonReader) space() {
@@ -150,6 +175,12 @@ func (r *jsonReader) next(closing byte) bool {
 }
 
 func (r *jsonReader) key(scratch *[]byte) []byte {
+	if b, i := r.b, r.i; i < len(b) && b[i] == '"' { // as all clients send it
+		if end := stringEnd(b, i+1); end+1 < len(b) && b[end] == '"' && b[end+1] == ':' {
+			r.i = end + 2
+			return b[i+1 : end : end]
+		}
+	}
 	if !r.take('"') {
 		r.fail("no key")
 		return nil
@@ -169,6 +200,11 @@ func (r *jsonReader) string(scratch *[]byte) []byte {
 		r.i = end + 1
 		return r.b[start:end:end]
 	}
+	return r.unescaped(scratch, end)
+}
+
+// unescaped is the rest of string, from its first backslash at end.
+func (r *jsonReader) unescaped(scratch *[]byte, end int) []byte {
 	at := len(*scratch)
 	if !r.unescape(scratch, end) {
 		r.fail("string with a broken escape, or without an end")
@@ -190,12 +226,17 @@ func (r *jsonReader) unescape(scratch *[]byte, end int) bool {
 			*scratch = out
 			return true
 		}
-		c, n := escaped(r.b[end+1:])
-		if n == 0 {
-			return false
+		if c, ok := escapedASCII(r.b[end:]); ok {
+			out = append(out, c)
+			r.i = end + 6
+		} else {
+			c, n := escaped(r.b[end+1:])
+			if n == 0 {
+				return false
+			}
+			out = utf8.AppendRune(out, c)
+			r.i = end + 1 + n
 		}
-		out = utf8.AppendRune(out, c)
-		r.i = end + 1 + n
 		end = stringEnd(r.b, r.i)
 	}
 }
@@ -292,6 +333,9 @@ func (r *jsonReader) null() bool {
 
 // int32 reads a whole number, bare or in quotes; null is 0.
 func (r *jsonReader) int32() int32 {
+	if n, ok := r.digits(); ok {
+		return n
+	}
 	if r.null() {
 		return 0
 	}
@@ -306,6 +350,19 @@ func (r *jsonReader) int32() int32 {
 		r.fail("a number is not a 32-bit integer")
 	}
 	return int32(n)
+}
+
+// digits reads a number as all clients send it: digits, and at once a comma or the end. Anything else it leaves alone.
+func (r *jsonReader) digits() (n int32, ok bool) {
+	b, i, n64 := r.b, r.i, int64(0)
+	for ; i < len(b) && b[i]-'0' <= 9 && n64 <= math.MaxInt32; i++ {
+		n64 = n64*10 + int64(b[i]-'0')
+	}
+	if i == r.i || i >= len(b) || b[i] != ',' && b[i] != '}' || n64 > math.MaxInt32 {
+		return 0, false
+	}
+	r.i = i
+	return int32(n64), true
 }
 
 func (r *jsonReader) language() byte {
@@ -347,6 +404,15 @@ func (r *jsonReader) skipKey() {
 	if r.pass(); !r.take(':') {
 		r.fail("no : behind a key")
 	}
+}
+
+// escapedASCII reads \u0000 to \u007f: properties are full of \u0001 and \u0002.
+func escapedASCII(b []byte) (c byte, ok bool) {
+	if len(b) < 6 || binary.LittleEndian.Uint32(b) != '\\'|'u'<<8|'0'<<16|'0'<<24 {
+		return 0, false
+	}
+	n := hexValues[b[4]]<<4 | hexValues[b[5]]
+	return byte(n), 0 <= n && n < utf8.RuneSelf
 }
 
 // escaped reads what stands behind a backslash, n bytes; 0 when it is no escape. A surrogate without its other half
@@ -400,19 +466,20 @@ func hex4(b []byte) (rune, bool) {
 	if len(b) < 4 {
 		return 0, false
 	}
-	var n rune
-	for _, c := range b[:4] {
-		switch {
-		case '0' <= c && c <= '9':
-			n = n<<4 | rune(c-'0')
-		case 'a' <= c|0x20 && c|0x20 <= 'f':
-			n = n<<4 | rune(c|0x20-'a'+10)
-		default:
-			return 0, false
-		}
-	}
-	return n, true
+	n := hexValues[b[0]]<<12 | hexValues[b[1]]<<8 | hexValues[b[2]]<<4 | hexValues[b[3]]
+	return n, n >= 0
 }
+
+// hexValues are the values of hexadecimal digits; -1 is none, and stays negative beside others.
+var hexValues = func() (t [256]rune) {
+	for c := range t {
+		t[c] = -1
+	}
+	for n := range rune(16) {
+		t["0123456789abcdef"[n]], t["0123456789ABCDEF"[n]] = n, n
+	}
+	return t
+}()
 
 // appendJSON writes compactly, keys in the order in which fastjson writes them. Values of extFields are strings always:
 // the Go client's decoder fails on anything else.
@@ -420,13 +487,10 @@ func (c *Command) appendJSON(dst []byte) []byte {
 	dst = append(dst, `{"code":`...)
 	dst = strconv.AppendInt(dst, int64(c.Code), 10)
 	dst = append(dst, `,"extFields":{`...)
-	for i := range c.Ext.List {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = appendString(dst, c.Ext.List[i].Key)
-		dst = append(dst, ':')
-		dst = appendString(dst, c.Ext.List[i].Value)
+	if c.Ext.JSON != nil {
+		dst = append(dst, c.Ext.JSON...)
+	} else {
+		dst = AppendFieldsJSON(dst, c.Ext.List)
 	}
 	dst = append(dst, `},"flag":`...)
 	dst = strconv.AppendInt(dst, int64(c.Flag), 10)
@@ -438,9 +502,31 @@ func (c *Command) appendJSON(dst []byte) []byte {
 		dst = append(dst, `,"remark":`...)
 		dst = appendString(dst, c.Remark)
 	}
+	if c.Version == Version {
+		return append(dst, ownEnd...)
+	}
+	return appendEnd(dst, c.Version)
+}
+
+func appendEnd(dst []byte, version int32) []byte {
 	dst = append(dst, `,"serializeTypeCurrentRPC":"JSON","version":`...)
-	dst = strconv.AppendInt(dst, int64(c.Version), 10)
+	dst = strconv.AppendInt(dst, int64(version), 10)
 	return append(dst, '}')
+}
+
+var ownEnd = appendEnd(nil, Version)
+
+// AppendFieldsJSON appends the members that fields make of a JSON object.
+func AppendFieldsJSON(dst []byte, fields []Field) []byte {
+	for i := range fields {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendString(dst, fields[i].Key)
+		dst = append(dst, ':')
+		dst = appendString(dst, fields[i].Value)
+	}
+	return dst
 }
 
 // verbatim is true for the bytes that stand for themselves inside a JSON string. UTF-8 passes through unchanged.
