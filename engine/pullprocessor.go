@@ -399,11 +399,16 @@ func (p *PullMessageProcessor) answer(pr *pullRequest, code int32) {
 		}
 	}
 	if code == remoting.PullOffsetMoved && cfg.Store.Role == storage.Slave && !cfg.Store.OffsetCheckInSlave {
-		// A slave that is behind must not tell a consumer to jump back.
-		code, suggested = remoting.PullRetryImmediately, pr.group.BrokerID
-		if p.behind.due(pr.topic, pr.queueID, time.Now()) {
-			p.b.logger.Warn("a consumer is ahead of this slave's queue, it is told to try again", "topic", pr.topic, "queueId", pr.queueID,
-				"group", pr.group.GroupName, "offset", pr.offset, "end", pr.result.MaxOffset)
+		if pr.result.Status == storage.OffsetTooSmall {
+			// Its log begins later, and what is below does not come: asking again would never end (apache/rocketmq#3661).
+			pr.result.NextBeginOffset = pr.result.MinOffset
+		} else {
+			// A slave that is behind must not tell a consumer to jump back.
+			code, suggested = remoting.PullRetryImmediately, pr.group.BrokerID
+			if p.behind.due(pr.topic, pr.queueID, time.Now()) {
+				p.b.logger.Warn("a consumer is ahead of this slave's queue, it is told to try again", "topic", pr.topic, "queueId", pr.queueID,
+					"group", pr.group.GroupName, "offset", pr.offset, "end", pr.result.MaxOffset)
+			}
 		}
 	}
 	if pr.result.BufferTotalSize > pullBodyMax {

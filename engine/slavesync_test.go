@@ -460,6 +460,11 @@ func TestSlaveRules(t *testing.T) {
 	if next, suggested := extInt(t, beyond, "nextBeginOffset"), extInt(t, beyond, "suggestWhichBrokerId"); next != 1000 || suggested != 0 {
 		t.Errorf("beyond the end: next %d, broker %d", next, suggested)
 	}
+	below := r.pull("g", "T", 0, -1)
+	wantCode(t, below, remoting.PullOffsetMoved) // what lies below the beginning never comes
+	if next := extInt(t, below, "nextBeginOffset"); next != 0 {
+		t.Errorf("below the beginning: next %d", next)
+	}
 	wantCode(t, r.call(remoting.HeartBeat, heartbeat("c1", "g", "T", "*", 1)), remoting.Success)
 	wantCode(t, r.call(remoting.GetMaxOffset, nil, "topic", "T", "queueId", "0"), remoting.Success)
 	wantCode(t, r.call(remoting.LockBatchMQ, []byte(`{"consumerGroup":"g","clientId":"c1","mqSet":[{"topic":"T","brokerName":"broker-a","queueId":0}]}`)), remoting.Success)
