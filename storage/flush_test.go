@@ -320,6 +320,50 @@ func TestPoolOfOne(t *testing.T) {
 	}
 }
 
+// A stop commits and flushes all that was appended, over however many files.
+func TestStopLeavesNothingBehind(t *testing.T) {
+	for name, change := range map[string]func(*Config){
+		"pool": withPool,
+		"sync": syncFlush,
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := loadTestLog(t, faultfs.New(), testLogDir, func(c *Config) {
+				change(c)
+				c.CommitIntervalCommitLog, c.CommitCommitLogThoroughInterval = 3_600_000, 3_600_000
+				c.CommitCommitLogLeastPages = 1 << 20
+				c.WaitTimeMillsInSendQueue = 60_000
+			})
+			if err := l.start(); err != nil {
+				t.Fatal(err)
+			}
+			l.flushing.Lock()
+			for range 3 {
+				for range 2 {
+					put, done := testPut("topic", 0, 30<<10, 1)
+					if n, status := l.appender.put([]*PutMessage{put}, time.Now()); n != 1 || <-done != PutOK {
+						t.Fatalf("put: %v, %v, %v", status, put.status, put.Cause)
+					}
+				}
+			}
+			stopped := make(chan struct{})
+			go func() {
+				l.stop()
+				close(stopped)
+			}()
+			if l.groupCommitService != nil {
+				<-l.groupCommitService.stopped
+			}
+			l.flushing.Unlock()
+			<-stopped
+			wrote, committed, flushed := l.queue.maxWrotePosition(), l.queue.committedWhere.Load(), l.queue.flushedWhere.Load()
+			if l.pool != nil && committed != wrote || flushed != wrote {
+				t.Errorf("%d bytes written, %d committed, %d flushed", wrote, committed, flushed)
+			}
+			l.close()
+		})
+	}
+}
+
 func TestPoolFailsFast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := poolWithoutCommits(t, true)
