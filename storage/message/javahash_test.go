@@ -90,8 +90,10 @@ func TestJavaHash(t *testing.T) {
 }
 
 func TestExtendJavaHash(t *testing.T) {
-	whole := []byte("TopicTest#键")
-	if got, want := ExtendJavaHash(JavaHash(whole[:10]), whole[10:]), JavaHash(whole); got != want {
-		t.Fatalf("in two parts %d, in one %d", got, want)
+	whole := []byte("TopicTest#键TopicTest")
+	for _, cut := range []int{0, 1, 3, 4, 5, 8, 10, 13, 14, 18, len(whole)} {
+		if got, want := ExtendJavaHash(JavaHash(whole[:cut]), whole[cut:]), int32(1185090645); got != want {
+			t.Errorf("cut at %d: %d, want %d", cut, got, want)
+		}
 	}
 }
