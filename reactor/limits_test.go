@@ -415,3 +415,28 @@ func TestReadAfterCloseIsAnError(t *testing.T) {
 		}
 	}
 }
+
+// Servers without a limit of their own share what the process has: together they must not run out of descriptors.
+func TestServersShareConnections(t *testing.T) {
+	a, b := NewServer(ServerConfig{Logger: quiet()}, new(rawHandler)), NewServer(ServerConfig{Logger: quiet()}, new(rawHandler))
+	own := NewServer(ServerConfig{Logger: quiet(), ConnectionsMax: 1}, new(rawHandler))
+	for _, s := range []*Server{a, b} {
+		s.cfg.ConnectionsMax, s.shares = int(connectionsShared.Load())+3, true
+	}
+	if !a.admit() || !a.admit() || !b.admit() || b.admit() || a.admit() {
+		t.Fatal("two servers have room for three connections together")
+	}
+	if !own.admit() || own.admit() {
+		t.Fatal("a server with a limit of its own has room for one")
+	}
+	a.leave()
+	if !b.admit() || b.admit() {
+		t.Fatal("room for one that left")
+	}
+	a.leave()
+	b.leave()
+	b.leave()
+	if n := a.connections.Load() + b.connections.Load(); n != 0 {
+		t.Fatalf("%d connections are left", n)
+	}
+}

@@ -30,6 +30,7 @@ type Loop struct {
 	loans    []loan                // likewise
 	notes    []any                 // of answers that the turn has written, see ReplyTold
 	leftAt   time.Time             // when the last turn ended
+	soon     *time.Timer           // of tickSoon
 
 	unsent  atomic.Int32 // len(watched), for the ticker
 	ticking atomic.Bool  // a tick is posted and has not run
@@ -149,8 +150,17 @@ func (l *Loop) watch(s *Session) {
 	l.watched[s] = struct{}{}
 	l.unsent.Store(int32(len(l.watched)))
 	if len(l.watched) == 1 { // the ticker may be asleep for a second
-		time.AfterFunc(tickInterval, func() { l.postTick(false) })
+		l.tickSoon()
 	}
+}
+
+// tickSoon is called at every look at unsent output, ticks included: a timer for each call would never end.
+func (l *Loop) tickSoon() {
+	if l.soon == nil {
+		l.soon = time.AfterFunc(tickInterval, func() { l.postTick(false) })
+		return
+	}
+	l.soon.Reset(tickInterval)
 }
 
 // postTick is false when the engine is ending. A tick that is on its way is enough.

@@ -14,7 +14,7 @@ type RemotingServerConfig struct {
 	NumLoops int      // half the processors, at least 1
 	Logger   *slog.Logger
 
-	ConnectionsMax        int           // from RLIMIT_NOFILE less a reserve
+	ConnectionsMax        int           // from RLIMIT_NOFILE less a reserve, which servers that leave it 0 share
 	IdleTimeout           time.Duration // 120 s, serverChannelMaxIdleTimeSeconds
 	PartialFramesBytesMax int64         // 256 MiB for all connections; beyond it the largest is closed
 	PartialFrameAgeMax    time.Duration // 30 s, and a second more for each 16 KiB of the frame that have come

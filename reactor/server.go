@@ -24,7 +24,7 @@ type ServerConfig struct {
 	Addrs          []string // host:port, all served by the same loops
 	NumLoops       int      // half the processors, at least 1
 	ReadBufferCap  int      // 64 KiB per loop
-	ConnectionsMax int      // from RLIMIT_NOFILE less a reserve
+	ConnectionsMax int      // from RLIMIT_NOFILE less a reserve, which servers that leave it 0 share
 	Logger         *slog.Logger
 
 	// OnTick runs on a goroutine of its own and says when to run it next; it may only post. No tick when nil.
@@ -65,9 +65,13 @@ type Server struct {
 	started  atomic.Bool
 	stopOnce sync.Once
 
+	shares            bool // in connectionsShared
 	connections       atomic.Int64
 	accepted, refused atomic.Int64
 }
+
+// connectionsShared are those of all servers of this process that have no limit of their own.
+var connectionsShared atomic.Int64
 
 // NewServer makes a server; Start makes it listen.
 func NewServer(cfg ServerConfig, handler Handler) *Server {
@@ -77,7 +81,7 @@ func NewServer(cfg ServerConfig, handler Handler) *Server {
 	s.refusal.Interval = refusedLogInterval
 	s.events = events{
 		handler: handler, onTick: cfg.OnTick,
-		onBoot: s.onBoot, admit: s.admit, left: func() { s.connections.Add(-1) },
+		onBoot: s.onBoot, admit: s.admit, left: s.leave,
 	}
 	return s
 }
@@ -86,7 +90,7 @@ func NewServer(cfg ServerConfig, handler Handler) *Server {
 func (s *Server) Start() error {
 	connectionsMax, backlog := connectionBudget(raiseNoFile(), len(s.cfg.Addrs))
 	if s.backlog = backlog; s.cfg.ConnectionsMax <= 0 {
-		s.cfg.ConnectionsMax = connectionsMax
+		s.cfg.ConnectionsMax, s.shares = connectionsMax, true
 	}
 	urls, err := s.urls()
 	if err != nil {
@@ -182,16 +186,27 @@ func (s *Server) adjustListener(engine gnet.Engine, addr string) netip.AddrPort 
 
 // admit counts a new connection, or says that there is no room for it.
 func (s *Server) admit() bool {
-	if n := s.connections.Add(1); n <= int64(s.cfg.ConnectionsMax) {
+	n := s.connections.Add(1)
+	if s.shares {
+		n = max(n, connectionsShared.Add(1))
+	}
+	if n <= int64(s.cfg.ConnectionsMax) {
 		s.accepted.Add(1)
 		return true
 	}
-	s.connections.Add(-1)
+	s.leave()
 	s.refused.Add(1)
 	if suppressed, ok := s.refusal.Allow(time.Now()); ok {
 		s.cfg.Logger.Warn("connection refused: limit reached", "limit", s.cfg.ConnectionsMax, "suppressed", suppressed)
 	}
 	return false
+}
+
+func (s *Server) leave() {
+	s.connections.Add(-1)
+	if s.shares {
+		connectionsShared.Add(-1)
+	}
 }
 
 // Stop closes all connections and returns when the engine's run function has. What is posted and has not run is lost.

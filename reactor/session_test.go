@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"loopmq/reactor/remoting"
@@ -843,4 +844,39 @@ func TestConnectionsSpread(t *testing.T) {
 	if perLoop[0] != 32 || perLoop[1] != 32 {
 		t.Fatalf("connections per loop: %v", perLoop)
 	}
+}
+
+// slowConn is a memoryConn whose peer does not read.
+type slowConn struct{ memoryConn }
+
+func (c *slowConn) OutboundBuffered() int { return 1 }
+
+// Unsent output is looked at ten times a second and no more, however often it is written to and however long it lasts.
+func TestUnsentOutputHasOneClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _, _ := newMemorySession(func(*core) {})
+		slow := new(slowConn)
+		c.OnOpen(slow)
+		s := slow.context.(*Session)
+		posted := make(chan func(), 1000)
+		s.loop.post = func(f func()) bool { posted <- f; return true }
+		ticks := func(d time.Duration, writes bool) (n int) {
+			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(7 * time.Millisecond) {
+				synctest.Wait()
+				for ; len(posted) > 0; n++ {
+					(<-posted)()
+				}
+				if writes {
+					s.measureOutbound(time.Now())
+				}
+			}
+			return n
+		}
+		if n := ticks(5*time.Second, true); n > 50 {
+			t.Errorf("%d ticks in 5 s of writes", n)
+		}
+		if n := ticks(5*time.Second, false); n < 40 || n > 50 {
+			t.Errorf("%d ticks in 5 s without", n)
+		}
+	})
 }

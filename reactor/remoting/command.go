@@ -47,7 +47,7 @@ func (c *Command) SetRemark(remark string) {
 
 // Bytes is how many bytes an owned copy of c holds.
 func (c *Command) Bytes() int {
-	size := len(c.Remark) + len(c.Body)
+	size := len(c.Remark) + len(c.Body) + fieldSize*len(c.Ext.List)
 	for i := range c.Ext.List {
 		size += len(c.Ext.List[i].Key) + len(c.Ext.List[i].Value)
 	}

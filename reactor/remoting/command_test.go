@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+	"unsafe"
 
 	"go.uber.org/goleak"
 )
@@ -614,5 +615,17 @@ func BenchmarkEncode(b *testing.B) {
 			}
 			b.SetBytes(int64(len(out)))
 		})
+	}
+}
+
+// A header of many small fields makes a copy hold far more than their text.
+func TestBytesCountsFields(t *testing.T) {
+	var c Command
+	header := `{"extFields":{"a":""` + strings.Repeat(`,"a":""`, fieldsMax-1) + `}}`
+	if err := Decode(frameOf(SerializeJSON, header, ""), &c); err != nil {
+		t.Fatal(err)
+	}
+	if n, held := c.Bytes(), fieldsMax*int(unsafe.Sizeof(Field{})); n < held {
+		t.Fatalf("%d fields count as %d bytes; they hold %d", fieldsMax, n, held)
 	}
 }

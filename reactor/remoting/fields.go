@@ -14,6 +14,9 @@ const fieldsMax = 1024
 // Field is one extField.
 type Field struct{ Key, Value []byte }
 
+// fieldSize is what a Field takes beside its bytes.
+const fieldSize = 48
+
 // Fields are the extFields of a command, in the order they came; few, so look-ups scan. Where a key stands twice the
 // last one counts, as in a Java map.
 type Fields struct {
