@@ -138,7 +138,7 @@ func readRegistration(req *reactor.Request) (r *registration, err error) {
 	if err != nil {
 		return nil, err
 	}
-	r.timeout = time.Duration(min(timeout, heartbeatTimeoutMax.Milliseconds())) * time.Millisecond
+	r.timeout = time.Duration(min(max(timeout, 0), heartbeatTimeoutMax.Milliseconds())) * time.Millisecond
 	crc, err := req.Ext.Int32("bodyCrc32", 0)
 	if err != nil {
 		return nil, err

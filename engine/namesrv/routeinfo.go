@@ -229,8 +229,13 @@ func (m *RouteInfoManager) Register(r *registration, now time.Time) (registered,
 	if was == nil && len(m.live) >= brokersMax {
 		return registered{}, fmt.Errorf("%w: %d brokers are registered, the limit", errRegisterRefused, brokersMax)
 	}
+	e := m.begin()
+	group := e.brokers[r.brokerName]
+	// Nobody holds the id, which is so too when another address took this one's place and left, with the topics.
+	first := group == nil || group.addrOf(r.id) == ""
+	known := was != nil && was.brokerID == r.brokerID && !first
 	hash := maphash.Bytes(bodySeed, r.body)
-	repeated := was != nil && was.brokerID == r.brokerID && was.bodyHash == hash && was.bodyLen == len(r.body)
+	repeated := known && was.bodyHash == hash && was.bodyLen == len(r.body)
 	var topics topicTable
 	if repeated {
 		topics.DataVersion = was.version
@@ -241,8 +246,6 @@ func (m *RouteInfoManager) Register(r *registration, now time.Time) (registered,
 		}
 	}
 
-	e := m.begin()
-	group := e.brokers[r.brokerName]
 	if m.newcomerIsOlder(group, r, topics.DataVersion) {
 		return registered{}, nil
 	}
@@ -251,7 +254,7 @@ func (m *RouteInfoManager) Register(r *registration, now time.Time) (registered,
 		e.setBroker(next)
 	}
 	if !repeated {
-		changed := was == nil || was.brokerID != r.brokerID || was.version != topics.DataVersion
+		changed := !known || was.version != topics.DataVersion
 		m.putTopics(e, next, r, topics.TopicConfigTable, changed)
 	}
 	m.live[key] = &liveBroker{

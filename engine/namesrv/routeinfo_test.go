@@ -328,6 +328,10 @@ func TestZones(t *testing.T) {
 		c.register(r)
 	}
 	got := c.routeIn("T", zone{name: "west", mode: true})
+	if got != c.routeIn("T", zone{name: "WEST", mode: true}) {
+		t.Fatal("the case of a zone's name counts; to StringUtils#equalsIgnoreCase it does not")
+	}
+	c.want("no broker of the zone", c.routeIn("T", zone{name: "north", mode: true}), `{"brokerDatas":[],"filterServerTable":{},"queueDatas":[]}`)
 	if strings.Contains(got, "broker-east") || !strings.Contains(got, `"zoneName":"west"`) {
 		t.Fatal(got)
 	}
@@ -493,5 +497,34 @@ func BenchmarkRegister(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// A broker whose place another address took for a while registers as it did before: its topics, which went with the
+// other one, are there again, and so is a permission that was taken from them then.
+func TestBrokerComesBackToItsPlace(t *testing.T) {
+	c := newCluster(t)
+	table := topics{"T": "4 4 6", "U": "1 1 6"}
+	one, two := reg("a", 0, "h:1", nil, version(1), table), reg("a", 0, "h:2", &fakeConn{}, version(1), table)
+	c.register(one)
+	before := c.route("T")
+	c.register(two)
+	c.m.ConnectionClosed(two.conn)
+	c.want("after both are gone from it", c.route("T"), "")
+	c.register(one)
+	c.want("after the first came back", c.route("T"), before)
+
+	slave := reg("a", 1, "h:3", nil, version(1), topics{})
+	for _, r := range []*registration{slave, one, two} {
+		r.enableActingMaster, r.actingMasterKnown = true, true
+		c.register(r)
+	}
+	c.m.ConnectionClosed(two.conn)
+	if !strings.Contains(c.route("T"), `"perm":4`) {
+		t.Fatalf("a group without master takes writes: %s", c.route("T"))
+	}
+	c.register(one)
+	if !strings.Contains(c.route("T"), `"perm":6`) {
+		t.Fatalf("no writes although the master is back: %s", c.route("T"))
 	}
 }

@@ -150,22 +150,25 @@ type zone struct {
 }
 
 func (z zone) keeps(b *brokerData) bool {
-	return !z.mode || z.name == "" || b.zoneName == z.name || !b.hasMaster()
+	return !z.mode || z.name == "" || strings.EqualFold(b.zoneName, z.name) || !b.hasMaster()
 }
 
-// encodeRoute writes the TopicRouteData of a topic; nil when none of its brokers is known.
+// encodeRoute writes the TopicRouteData of a topic; nil when none of its brokers is known. Known brokers that are all of
+// other zones make an empty one: a client keeps its old route when there is none.
 func (t *routeTable) encodeRoute(topic string, route *topicRoute, cfg *Config, orders *kvTable, z zone) []byte {
 	brokers := make([]*brokerData, 0, len(route.queues))
 	queues := make([]queueData, 0, len(route.queues))
+	known := false
 	for _, q := range route.queues {
 		b := t.brokers.byName[q.brokerName]
+		known = known || b != nil
 		if b == nil || !z.keeps(b) {
 			continue
 		}
 		brokers = append(brokers, b)
 		queues = append(queues, q)
 	}
-	if len(brokers) == 0 {
+	if !known {
 		return nil
 	}
 	if cfg.SupportActingMaster && !strings.HasPrefix(topic, syncMemberTopicPrefix) {

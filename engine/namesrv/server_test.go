@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"loopmq/reactor"
 	"loopmq/reactor/remoting"
 )
 
@@ -325,6 +326,16 @@ func TestRoutesUnderChange(t *testing.T) {
 	for range cap(done) {
 		if err := <-done; err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+func TestHeartbeatTimeoutIsBounded(t *testing.T) {
+	for _, asked := range []string{"", "0", "-1", "1000", "9223372036854775807", "-9223372036855", "-9223372036854775808"} {
+		var req reactor.Request
+		req.Ext.Add("heartbeatTimeoutMillis", asked)
+		if r, err := readRegistration(&req); err != nil || r.timeout < 0 || r.timeout > heartbeatTimeoutMax {
+			t.Errorf("%q: %v, %v", asked, r.timeout, err)
 		}
 	}
 }
