@@ -55,7 +55,7 @@ func newBrokerCommand(log *logFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "broker",
 		Short: "Run a broker, as RocketMQ's mqbroker",
-		Long: `Run a broker until SIGTERM or SIGINT, which stop it in order; a later one ends it at once.
+		Long: `Run a broker until SIGTERM, SIGINT or SIGHUP, which stop it in order; a later one ends it at once.
 
 The configuration is RocketMQ's: a properties file with the keys of broker.conf, in the spellings of 4.9 and 5.x.
 A key that has no effect here is named once; an unknown key is a warning, or an error with --strict; a wrong value is

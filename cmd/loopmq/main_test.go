@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -20,6 +22,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"loopmq/engine"
 )
@@ -228,5 +231,114 @@ func TestTakenAdminAddress(t *testing.T) {
 	}
 	if admin, err := listenAdmin("", nil, quiet); admin != nil || err != nil {
 		t.Fatalf("switched off: %v, %v", admin, err)
+	}
+}
+
+// startRun starts a node and waits until it serves.
+func startRun(t *testing.T, stderr *os.File) (cmd *exec.Cmd, data, namesrv string) {
+	t.Helper()
+	port := brokerPort(t)
+	conf := writeFile(t, fmt.Sprintf("listenPort=%d\nadminAddr=127.0.0.1:%d\n", port, port+2))
+	data = t.TempDir()
+	cmd = command(t, "run", "-d", data, "-c", conf, "--namesrv-port", fmt.Sprint(port-1))
+	stdout, err := os.Create(filepath.Join(t.TempDir(), "stdout"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdout.Close()
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stuck := time.AfterFunc(2*patience, func() { _ = cmd.Process.Kill() })
+	t.Cleanup(func() {
+		stuck.Stop()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	waitForText(t, stdout.Name(), "The broker[")
+	return cmd, data, fmt.Sprintf("127.0.0.1:%d", port-1)
+}
+
+func waitForText(t *testing.T, path, want string) {
+	t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		text, _ := os.ReadFile(path)
+		if strings.Contains(string(text), want) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("no %q in\n%s", want, text)
+		}
+	}
+}
+
+// A terminal that closes is a wish to stop in order, and nobody reading the log any more is no reason to end at all.
+func TestHangupStopsInOrder(t *testing.T) {
+	if signal.Ignored(syscall.SIGHUP) {
+		t.Skip("SIGHUP is ignored, and so it would be there")
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd, data, _ := startRun(t, write)
+	write.Close()
+	read.Close()
+	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(data, "abort")); err == nil {
+		t.Fatal("the abort file is still there")
+	}
+}
+
+// Nobody finds the broker of a node whose name server has ended: the node ends as well, and says why.
+func TestRunEndsWithItsNameServer(t *testing.T) {
+	stderr, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stderr.Close()
+	cmd, _, namesrv := startRun(t, stderr)
+	var limit unix.Rlimit
+	if err := unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_NOFILE, nil, &limit); err != nil {
+		t.Skip("limits of another process cannot be set:", err)
+	}
+	if err := unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Max: limit.Max}, nil); err != nil {
+		t.Skip("limits of another process cannot be set:", err)
+	}
+	// It cannot accept this connection, which ends the event loops, and may be noticed here first.
+	if conn, err := net.Dial("tcp", namesrv); err == nil {
+		defer conn.Close()
+	}
+	waitForText(t, stderr.Name(), "ended unasked")
+	if err := unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_NOFILE, &limit, nil); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	text, _ := os.ReadFile(stderr.Name())
+	if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(string(text), "loopmq: event engine on "+namesrv) {
+		t.Fatalf("exit code %d\n%s", code, text)
+	}
+}
+
+// A signal during the start stops what has begun. Nothing went wrong.
+func TestStopDuringTheStart(t *testing.T) {
+	t.Setenv("GOMAXPROCS", "2") // else that of the tests would change
+	quiet := slog.New(slog.DiscardHandler)
+	base := engine.DefaultConfig()
+	base.Store.StorePathRootDir, base.AdminAddr = t.TempDir(), ""
+	cfg, err := new(configFlags).load(base, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if err := serveBroker(ctx, cfg, quiet); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -22,7 +22,7 @@ func newNamesrvCommand(log *logFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "namesrv",
 		Short: "Run a name server, as RocketMQ's mqnamesrv",
-		Long: `Run a name server until SIGTERM or SIGINT. Brokers register with it, clients ask it for routes.
+		Long: `Run a name server until SIGTERM, SIGINT or SIGHUP. Brokers register with it, clients ask it for routes.
 The configuration is RocketMQ's: a properties file with the keys of namesrv.conf.`,
 		Example: `  loopmq namesrv
   loopmq namesrv -c conf/namesrv.conf

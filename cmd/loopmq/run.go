@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -35,7 +36,7 @@ func newRunCommand(log *logFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run a name server and a broker in one process",
-		Long: `Run a name server and a broker in one process, until SIGTERM or SIGINT.
+		Long: `Run a name server and a broker in one process, until SIGTERM, SIGINT or SIGHUP.
 
 Both listen on 127.0.0.1 unless -a names another address of this host, which clients are then told. The store is in
 ./data or where -d says, with smaller files than a broker's: 64 MiB of log a file. A -c file of RocketMQ's keys goes
@@ -85,7 +86,11 @@ over all of that.`,
 				return err
 			}
 			defer server.Stop()
-			return serveBroker(ctx, cfg, logger)
+			go func() { // nobody finds a broker without it
+				<-server.Done()
+				stop()
+			}()
+			return errors.Join(serveBroker(ctx, cfg, logger), server.Err())
 		},
 	}
 	config.register(cmd)

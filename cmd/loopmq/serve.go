@@ -25,12 +25,16 @@ const stopTimeout = 20 * time.Second
 // service managers send one to the whole group and one to its leader.
 const sameStop = 500 * time.Millisecond
 
-// signals returns a context that the first SIGINT or SIGTERM ends. A later one ends the process at once, for whoever
-// cannot wait for an ordered stop: to the store that is a crash, from which it recovers.
+// signals returns a context that the first SIGINT, SIGTERM or, unless nohup has it ignored, SIGHUP ends. A later one ends
+// the process at once, for whoever cannot wait for an ordered stop: to the store that is a crash, from which it recovers.
 func signals(logger *slog.Logger) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	caught := make(chan os.Signal, 2)
 	signal.Notify(caught, syscall.SIGINT, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(caught, syscall.SIGHUP)
+	}
+	signal.Ignore(syscall.SIGPIPE) // a line to a log that nobody reads any more would end the process
 	go func() {
 		s := <-caught
 		logger.Info("stopping", "signal", s.String())
@@ -75,6 +79,9 @@ func serveBroker(ctx context.Context, cfg engine.Config, logger *slog.Logger) (e
 	if err := broker.Start(ctx); err != nil {
 		if admin != nil {
 			admin.Detach()
+		}
+		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+			return broker.Shutdown(stopTimeout) // asked for; Start has done it
 		}
 		return err
 	}
