@@ -109,6 +109,9 @@ func TestDecodeJSON(t *testing.T) {
 	// Escapes, in keys too; surrogates in pairs and alone.
 	f(`{"remark":"a\"b\\c\/d\b\f\n\r\t\u0001\u00e4\u4e2d","extFields":{"k\u0001":"\ud83d\ude00","l":"\ud83dx","m":"\ude00\ud83d","n":"\ud83d\ud83d\ude00"}}`,
 		`code=0 lang=0 version=0 opaque=0 flag=0 form=0 remark="a\"b\\c/d\b\f\n\r\t\x01ä中" ext=["k\x01":"😀" "l":"�x" "m":"��" "n":"�😀" ] body="B"`)
+	// What older fastjson writes, between properties above all: CharTypes#replaceChars.
+	f(`{"remark":"\v\x41\xe4\0\7","extFields":{"i":"KEYS\1k\2WAIT\1true", "j" : "\2"}}`,
+		`code=0 lang=0 version=0 opaque=0 flag=0 form=0 remark="\vAä\x00\a" ext=["i":"KEYS\x01k\x02WAIT\x01true" "j":"\x02" ] body="B"`)
 	f(`{"co\u0064e":5}`, `code=5 lang=0 version=0 opaque=0 flag=0 form=0 remark="" ext=[] body="B"`)
 	f(`{"a":`+strings.Repeat("[", jsonDepthMax)+strings.Repeat("]", jsonDepthMax)+`}`,
 		`code=0 lang=0 version=0 opaque=0 flag=0 form=0 remark="" ext=[] body="B"`)
@@ -125,7 +128,7 @@ func TestDecodeRefuses(t *testing.T) {
 	for _, header := range []string{
 		``, ` `, `null`, `[]`, `1`, `"x"`, `{`, `}`, `{"code"`, `{"code":`, `{"code":}`, `{"code":1`, `{"code":1,`, `{"code":1,}`, `{"code" 1}`,
 		`{code:1}`, `{"code":1}x`, `{"code":1}{}`, `{"code":1.5}`, `{"code":99999999999}`, `{"code":"x"}`, `{"code":[]}`, `{"code":-}`,
-		`{"opaque":2147483648}`, `{"opaque":-2147483649}`, `{"remark":"x}`, `{"remark":"\x"}`, `{"remark":"\u12"}`, `{"remark":"\u12g4"}`, `{"remark":"\`,
+		`{"opaque":2147483648}`, `{"opaque":-2147483649}`, `{"remark":"x}`, `{"remark":"\x"}`, `{"remark":"\x4"}`, `{"remark":"\8"}`, `{"remark":"\x`, `{"remark":"\u12"}`, `{"remark":"\u12g4"}`, `{"remark":"\`,
 		`{"extFields":1}`, `{"extFields":"a"}`, `{"extFields":[]}`, `{"extFields":{"a"}}`, `{"extFields":{"a":}}`, `{"extFields":{"a":"b"`,
 		`{"extFields":{"a":tru}}`, `{"extFields":{"a":nope}}`, `{"x":{1:2}}`, `{"x":[1 2]}`, `{"x":[}`, `{"x":{"a":1]}`, `{"x":+}`,
 		`{"a":` + strings.Repeat("[", 1<<20), `{"a":` + strings.Repeat(`{"a":`, 1<<18),

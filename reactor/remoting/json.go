@@ -416,7 +416,7 @@ func escapedASCII(b []byte) (c byte, ok bool) {
 }
 
 // escaped reads what stands behind a backslash, n bytes; 0 when it is no escape. A surrogate without its other half
-// is U+FFFD.
+// is U+FFFD. Older fastjson writes \1 and \2 between properties, and reads \v and \x41 too.
 func escaped(b []byte) (c rune, n int) {
 	if len(b) == 0 {
 		return 0, 0
@@ -436,6 +436,17 @@ func escaped(b []byte) (c rune, n int) {
 		return '\t', 1
 	case 'u':
 		return escapedUnit(b)
+	case '0', '1', '2', '3', '4', '5', '6', '7':
+		return rune(b[0] - '0'), 1
+	case 'v':
+		return '\v', 1
+	case 'x':
+		if len(b) < 3 {
+			return 0, 0
+		}
+		if c := hexValues[b[1]]<<4 | hexValues[b[2]]; c >= 0 {
+			return c, 3
+		}
 	}
 	return 0, 0
 }
