@@ -686,3 +686,20 @@ func FuzzHeartbeat(f *testing.F) {
 		}
 	})
 }
+
+// The topics of a broker and of its cluster bear their names, which may be such as no other topic's: a host's name has dots.
+func TestTopicsOfABrokerNamedAfterItsHost(t *testing.T) {
+	disk := faultfs.New()
+	named := func(c *Config) {
+		c.BrokerName, c.BrokerClusterName = "host-1.example.com", strings.Repeat("c", nameLengthMax)
+	}
+	b := tableBroker(t, disk, named)
+	if err := b.topics.Update(newTopicConfig("T", 1, 6)); err != nil {
+		t.Fatal(err)
+	}
+	want, version := b.topics.All()
+	got, gotVersion := tableBroker(t, disk, named).topics.All()
+	if !reflect.DeepEqual(got, want) || gotVersion != version {
+		t.Fatalf("read back %d topics, version %v; want %d, %v", len(got), gotVersion, len(want), version)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"unicode/utf8"
 
 	"loopmq/reactor"
 )
@@ -46,11 +47,15 @@ func newTopicConfig(name string, queueNums, perm int32) *TopicConfig {
 	}
 }
 
-// validate checks what a tool or a file asked for.
+// validate checks what a tool or a client asked for.
 func (c *TopicConfig) validate() error {
 	if err := checkTableTopicName(c.TopicName); err != nil {
 		return err
 	}
+	return c.validateQueues()
+}
+
+func (c *TopicConfig) validateQueues() error {
 	if c.ReadQueueNums < 0 || c.ReadQueueNums > queueNumsMax || c.WriteQueueNums < 0 || c.WriteQueueNums > queueNumsMax {
 		return fmt.Errorf("topic %s: %d read and %d write queues, want 0 to %d", c.TopicName, c.ReadQueueNums, c.WriteQueueNums, queueNumsMax)
 	}
@@ -463,7 +468,11 @@ func readTopicTable(data []byte) (topics map[string]*TopicConfig, version DataVe
 				}
 				c.TopicName = name
 				topics[name] = c
-				return c.validate()
+				// The names of broker and cluster are topics too, and may be such as no other topic's: a host's has dots.
+				if name == "" || !utf8.ValidString(name) {
+					return r.fail("want the name of a topic")
+				}
+				return c.validateQueues()
 			})
 		default:
 			err = r.readExtra(&extra, key)
