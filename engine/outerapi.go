@@ -59,7 +59,7 @@ type BrokerOuterAPI struct {
 	logger *slog.Logger
 	config func() *Config
 	topics func() (map[string]*TopicConfig, DataVersion)
-	// orderTopics, if set, is given the topics that the name servers hold for order topics.
+	// orderTopics, if set, is given the topics that any name server holds for order topics. It is called under mu.
 	orderTopics func(topics []string)
 	// masterChanged, if set, is told when Master has another answer.
 	masterChanged func()
@@ -302,6 +302,8 @@ type nameServerLink struct {
 	lost    chan struct{} // capacity 1: the connection closed
 	tried   chan struct{} // closed after the first try
 
+	orderTopics []string // that this name server holds; guarded by BrokerOuterAPI.mu
+
 	registered       atomic.Bool
 	registeredChange atomic.Int64 // as of BrokerOuterAPI.changes
 	lastErr          atomic.Pointer[error]
@@ -481,12 +483,12 @@ func (l *nameServerLink) register(ctx context.Context, body registerBody) error 
 		return fmt.Errorf("register: code %d %s", resp.Code, resp.Remark)
 	}
 	l.registered.Store(true)
-	l.o.took(resp)
+	l.o.took(l, resp)
 	return nil
 }
 
-// took uses what an answer to a registration brings.
-func (o *BrokerOuterAPI) took(resp *remoting.Command) {
+// took uses what l's answer to a registration brings.
+func (o *BrokerOuterAPI) took(l *nameServerLink, resp *remoting.Command) {
 	if master := resp.Ext.String("masterAddr"); master != "" {
 		told := masterInfo{addr: master, haServerAddr: resp.Ext.String("haServerAddr")}
 		if before := o.master.Swap(&told); (before == nil || *before != told) && o.masterChanged != nil {
@@ -501,7 +503,20 @@ func (o *BrokerOuterAPI) took(resp *remoting.Command) {
 		o.logger.Warn("order topics of a name server cannot be read", "err", err)
 		return
 	}
-	o.orderTopics(topics)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	l.orderTopics = topics
+	if o.links[l.addr] != l {
+		return // no longer one of ours
+	}
+	// Tools tell name servers one after the other, so they may differ. If the answer of one undid what another told, each
+	// answer would change the table, and each change is registered at both. (Java listens to the first to answer.)
+	var all []string
+	for _, link := range o.links {
+		all = append(all, link.orderTopics...)
+	}
+	slices.Sort(all)
+	o.orderTopics(slices.Compact(all))
 }
 
 // decodeKVTopics reads the keys of a KVTable, {"table":{topic:…}}.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,6 +29,7 @@ type outerBench struct {
 	topics  map[string]*TopicConfig
 	version DataVersion
 	ordered []string
+	told    [][]string // all that ordered ever was
 	log     bytes.Buffer
 }
 
@@ -77,6 +79,7 @@ func newOuterBench(t *testing.T, namesrvAddr string, change func(*Config)) *oute
 			o.mu.Lock()
 			defer o.mu.Unlock()
 			o.ordered = topics
+			o.told = append(o.told, topics)
 		})
 	if err != nil {
 		t.Fatal(err)
@@ -312,6 +315,41 @@ func TestOrderTopicsAreTakenOver(t *testing.T) {
 	defer o.mu.Unlock()
 	if len(o.ordered) != 1 || o.ordered[0] != "orders" {
 		t.Fatalf("order topics %v", o.ordered)
+	}
+}
+
+// Name servers that hold different order topics: the answer of one does not undo what another told. It would change the
+// table with each answer, and each change is registered at both.
+func TestNameServersThatDifferInOrderTopics(t *testing.T) {
+	one, two := startNamesrv(t, 0), startNamesrv(t, 0)
+	for topic, s := range map[string]*namesrv.Server{"orders": one, "payments": two} {
+		c := dialRaw(t, s.Addr().String())
+		wantCode(t, c.call(remoting.PutKVConfig, nil, "namespace", "ORDER_TOPIC_CONFIG", "key", topic, "value", "broker-a:4"), remoting.Success)
+	}
+	o := newOuterBench(t, one.Addr().String()+";"+two.Addr().String(), nil)
+	o.start("127.0.0.1:1")
+	both := []string{"orders", "payments"}
+	told := func() [][]string {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		return slices.Clone(o.told)
+	}
+	eventually(t, "the topics of both", func() bool {
+		all := told()
+		return len(all) > 0 && slices.Equal(all[len(all)-1], both)
+	})
+	before := len(told())
+	for i := range 5 {
+		fresh := fmt.Sprint("fresh-", i)
+		o.put(fresh)
+		o.TopicsChanged()
+		eventually(t, "the topic at both", func() bool { return knows(t, one, fresh) && knows(t, two, fresh) })
+	}
+	eventually(t, "later answers", func() bool { return len(told()) >= before+5 })
+	for _, topics := range told()[before:] {
+		if !slices.Equal(topics, both) {
+			t.Fatalf("told %v, then %v", both, topics)
+		}
 	}
 }
 
