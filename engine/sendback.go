@@ -121,7 +121,8 @@ func (p *SendBackProcessor) perform(back *sendBack, makeTopic topicMaker) *refus
 	case topic.Perm&PermWrite == 0:
 		return refuse(remoting.NoPermission, "the topic[%s] sending message is forbidden", retry)
 	}
-	target := backTarget{topic: retry, queueID: randomQueue(back.group.RetryQueueNums)}
+	// The topic may be from when the group had fewer queues, and consumers read those that the topic has.
+	target := backTarget{topic: retry, queueID: randomQueue(min(back.group.RetryQueueNums, topic.ReadQueueNums))}
 
 	var record []byte
 	var r message.Record

@@ -180,3 +180,21 @@ func TestEndTransactionIsRefused(t *testing.T) {
 	slave := startTestBroker(t, func(c *Config) { c.Store.Role, c.BrokerID = storage.Slave, 1 })
 	wantCode(t, slave.dial().call(remoting.EndTransaction, nil), remoting.SlaveNotAvailable)
 }
+
+// A retry topic that is there does not get more queues with its group: what is sent back goes to those that are read.
+func TestSendBackReachesAQueueThatIsRead(t *testing.T) {
+	b := startTestBroker(t, shortDelays(20))
+	c := b.dial()
+	c.heartbeat("g", "c1", "CLUSTERING", subscription{"T", "*", "TAG", 1, nil})
+	g := newSubscriptionGroupConfig("g")
+	g.RetryQueueNums = 8
+	must(t, b.groups.Update(g))
+	const messages = 20
+	for range messages {
+		c.send("T", 0, []byte("x"), "")
+	}
+	for _, r := range c.pullUntil("g", "T", 0, 0, messages) {
+		wantCode(t, c.call(remoting.ConsumerSendMsgBack, nil, backFields("g", r.PhysicalOffset, 1)...), remoting.Success)
+	}
+	c.pullUntil("g", "%RETRY%g", 0, 0, messages)
+}
