@@ -167,7 +167,6 @@ func (c *Config) EnsureDefaults() {
 	if c.ListenPort != 0 {
 		fill(&c.HAListenPort, c.ListenPort+1)
 	}
-	fill(&c.BrokerPermission, d.BrokerPermission)
 	fill(&c.DefaultTopicQueueNums, d.DefaultTopicQueueNums)
 	fill(&c.MsgTraceTopicName, d.MsgTraceTopicName)
 	fill(&c.RegionID, d.RegionID)

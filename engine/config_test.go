@@ -349,3 +349,11 @@ func TestUpdateConfigNeedsItsFile(t *testing.T) {
 		t.Fatal("changed in memory only")
 	}
 }
+
+// A broker that was taken out of service stays so when it is restarted.
+func TestBrokerPermissionMayBeNone(t *testing.T) {
+	c, _, err := loadConfig("brokerPermission=0", true)
+	if err != nil || c.BrokerPermission != 0 {
+		t.Fatalf("permission %d, %v", c.BrokerPermission, err)
+	}
+}
