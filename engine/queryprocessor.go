@@ -8,6 +8,7 @@ import (
 	"loopmq/reactor"
 	"loopmq/reactor/remoting"
 	"loopmq/storage"
+	"loopmq/storage/message"
 )
 
 // defaultQueryMaxNum is what a query by unique key asks for at most. Source: MessageStoreConfig#defaultQueryMaxNum.
@@ -49,29 +50,37 @@ func (p *QueryMessageProcessor) query(req *reactor.Request) {
 		replyRemark(req.ReplyTo(), remoting.SystemError, "query failed: "+fault.Error())
 		return
 	}
-	parts, size := frameOf(found)
-	if size == 0 {
-		found.Release()
+	body, fault := bodyOf(found)
+	found.Release()
+	if fault != nil {
+		replyRemark(req.ReplyTo(), remoting.SystemError, "query failed: "+fault.Error())
+		return
+	}
+	if len(body) == 0 {
 		replyRemark(req.ReplyTo(), remoting.QueryNotFound, "can not find message, maybe time range not correct")
 		return
 	}
 	resp := newResponse(remoting.Success)
 	resp.Ext.AddInt("indexLastUpdateTimestamp", found.IndexLastUpdateTimestamp)
 	resp.Ext.AddInt("indexLastUpdatePhyoffset", int64(found.IndexLastUpdatePhyOffset))
-	req.ReplyTo().ReplyLoans(resp, parts, size, found.Release)
+	resp.Body = body
+	req.ReplyTo().Reply(resp)
 	putResponse(resp)
 }
 
-// frameOf takes as many records as one answer holds.
-func frameOf(found *storage.QueryMessageResult) (parts [][]byte, size int) {
-	for i := range found.Buffers {
-		record := found.Buffers[i].Bytes()
-		if size+len(record) > pullBodyMax {
-			break
+// bodyOf copies as many records as one answer holds. Most are old: the disk is read here, and not by the event loop that
+// writes the answer.
+func bodyOf(found *storage.QueryMessageResult) (body []byte, fault error) {
+	fault = storage.Guard(func() {
+		for i := range found.Buffers {
+			record := found.Buffers[i].Bytes()
+			if len(body)+len(record) > pullBodyMax {
+				return
+			}
+			body = append(body, record...)
 		}
-		parts, size = append(parts, record), size+len(record)
-	}
-	return parts, size
+	})
+	return body, fault
 }
 
 func (p *QueryMessageProcessor) view(req *reactor.Request) {
@@ -80,17 +89,13 @@ func (p *QueryMessageProcessor) view(req *reactor.Request) {
 		replyRemark(req.ReplyTo(), remoting.SystemError, err.Error())
 		return
 	}
-	var sel storage.SelectMappedBufferResult
-	fault := storage.Guard(func() { sel, err = p.b.store.LookMessageByOffset(storage.PhyOffset(offset)) })
-	if fault != nil {
-		err = fault
-	}
-	if err != nil {
+	var record []byte
+	if err := p.b.loadRecord(storage.PhyOffset(offset), &record, new(message.Record)); err != nil {
 		replyRemark(req.ReplyTo(), remoting.SystemError, fmt.Sprintf("can not find message by the offset, %d: %v", offset, err))
 		return
 	}
-	record := sel.Bytes()
 	resp := newResponse(remoting.Success)
-	req.ReplyTo().ReplyLoans(resp, [][]byte{record}, len(record), sel.Release)
+	resp.Body = record
+	req.ReplyTo().Reply(resp)
 	putResponse(resp)
 }
