@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"loopmq/reactor"
+	"loopmq/storage/latency"
 )
 
 const (
@@ -89,11 +90,13 @@ type ClientChannelInfo struct {
 	Version  int32
 
 	lastUpdate atomic.Int64 // ms
+	heard      atomic.Int64 // the same by latency.Now: a wall clock that is set expires nobody
 }
 
 func newClientChannelInfo(session *reactor.Session, clientID string, language byte, version int32, now time.Time) *ClientChannelInfo {
 	c := &ClientChannelInfo{Session: session, ClientID: clientID, Language: language, Version: version}
 	c.lastUpdate.Store(now.UnixMilli())
+	c.heard.Store(latency.Of(now))
 	return c
 }
 
@@ -101,7 +104,7 @@ func newClientChannelInfo(session *reactor.Session, clientID string, language by
 func (c *ClientChannelInfo) LastUpdate() int64 { return c.lastUpdate.Load() }
 
 func (c *ClientChannelInfo) expired(now time.Time) bool {
-	return now.UnixMilli()-c.LastUpdate() > channelExpiredTimeout.Milliseconds()
+	return time.Duration(latency.Of(now)-c.heard.Load()) > channelExpiredTimeout
 }
 
 // clientGroups is the live clients of groups, of consumers or of producers. Groups appear with their first client and
@@ -135,6 +138,7 @@ func (g *clientGroups) joinLocked(next *ConsumerGroupInfo, client *ClientChannel
 	for _, c := range next.Channels {
 		if c.Session == client.Session && c.ClientID == client.ClientID {
 			c.lastUpdate.Store(client.LastUpdate())
+			c.heard.Store(client.heard.Load())
 			return false, nil
 		}
 	}

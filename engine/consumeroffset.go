@@ -35,6 +35,7 @@ type ConsumerOffsetManager struct {
 	resets    atomic.Int64 // queues with resets
 	slaveSeen atomic.Bool  // a loopmq slave has asked for the table, in this life or an earlier one
 	commits   atomic.Int64
+	saveMu    sync.Mutex   // held for a save: an older table does not replace a newer one
 	saved     atomic.Int64 // commits that the file holds
 	refused   atomic.Int64 // commits dropped at the table's limit
 	lowered   atomic.Int64 // offsets brought back to the end of their queue
@@ -266,6 +267,8 @@ func (m *ConsumerOffsetManager) remove(gone func(topic, group string) bool) {
 
 // Persist writes the table, if it changed. It copies one shard at a time, so a commit waits for a 64th of the table.
 func (m *ConsumerOffsetManager) Persist() error {
+	m.saveMu.Lock()
+	defer m.saveMu.Unlock()
 	commits := m.commits.Load()
 	if commits == m.saved.Load() {
 		return nil

@@ -5,6 +5,8 @@ package engine
 import (
 	"sync"
 	"time"
+
+	"loopmq/storage/latency"
 )
 
 const (
@@ -25,11 +27,11 @@ type RebalanceLockManager struct {
 
 type queueLock struct {
 	clientID   string
-	lastUpdate int64 // ms
+	lastUpdate int64 // latency.Now: a wall clock that is set keeps or frees no lock
 }
 
 func (l queueLock) expired(now time.Time) bool {
-	return now.UnixMilli()-l.lastUpdate > rebalanceLockMaxLiveTime.Milliseconds()
+	return time.Duration(latency.Of(now)-l.lastUpdate) > rebalanceLockMaxLiveTime
 }
 
 func newRebalanceLockManager() *RebalanceLockManager {
@@ -53,7 +55,7 @@ func (m *RebalanceLockManager) TryLockBatch(group, clientID string, queues []Mes
 		if !ok {
 			m.count++
 		}
-		table[q] = queueLock{clientID: clientID, lastUpdate: now.UnixMilli()}
+		table[q] = queueLock{clientID: clientID, lastUpdate: latency.Of(now)}
 		locked = append(locked, q)
 	}
 	return locked
