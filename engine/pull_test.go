@@ -461,3 +461,14 @@ func TestPullWaitsForSlowClient(t *testing.T) {
 	f(40, 250_000, 200) // 50 MB asked for at once
 	f(8, 4<<20, 20)
 }
+
+// A pull's own expression has no more tags than a subscription.
+func TestPullWithManyTags(t *testing.T) {
+	tags := func(n int) []byte { return []byte(strings.Repeat("t||", n-1) + "t") }
+	if _, err := tagCodes(tags(tagsMax)); err != nil {
+		t.Error(err)
+	}
+	if _, err := tagCodes(tags(tagsMax + 1)); err == nil {
+		t.Error("more tags than a subscription may have")
+	}
+}

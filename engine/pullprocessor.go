@@ -96,6 +96,7 @@ type pullRequest struct {
 	stats       *GroupStats
 	statsTopic  string
 	statsGroup  string
+	statsAsOf   int64     // removals
 	deadline    time.Time // of the hold, and below what the hold service owns
 	ticket      uint64
 	heapIndex   int
@@ -221,6 +222,9 @@ const remarkNoSQL92 = "The broker does not support consumer to filter message by
 func tagCodes(expression []byte) (map[int32]struct{}, error) {
 	if len(expression) == 0 || string(expression) == "*" {
 		return nil, nil
+	}
+	if bytes.Count(expression, []byte("||")) >= tagsMax {
+		return nil, fmt.Errorf("more than %d tags", tagsMax)
 	}
 	codes := make(map[int32]struct{})
 	for _, tag := range bytes.Split(expression, []byte("||")) {
@@ -465,9 +469,10 @@ func (pr *pullRequest) copyCold() error {
 
 // statsOf is where what pr got is counted.
 func (p *PullMessageProcessor) statsOf(pr *pullRequest) *GroupStats {
-	if pr.stats == nil || pr.statsTopic != pr.topic || pr.statsGroup != pr.group.GroupName {
+	removals := p.b.stats.removals.Load()
+	if pr.stats == nil || pr.statsTopic != pr.topic || pr.statsGroup != pr.group.GroupName || pr.statsAsOf != removals {
 		pr.stats = p.b.stats.Group(pr.topic, pr.group.GroupName)
-		pr.statsTopic, pr.statsGroup = pr.topic, pr.group.GroupName
+		pr.statsTopic, pr.statsGroup, pr.statsAsOf = pr.topic, pr.group.GroupName, removals
 	}
 	return pr.stats
 }

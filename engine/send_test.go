@@ -424,6 +424,40 @@ func TestBatch(t *testing.T) {
 	}
 }
 
+// A 5.x client names the batch beside its messages; each of those keeps its own id (apache/rocketmq#9416).
+func TestMessagesOfABatchKeepTheirIDs(t *testing.T) {
+	b := startTestBroker(t, nil)
+	c := b.dial()
+	body := batchOf(
+		message.BatchElement{Body: []byte("one"), Properties: []byte("UNIQ_KEY\x01u1\x02")},
+		message.BatchElement{Body: []byte("two"), Properties: []byte("CLUSTER\x01mine\x02UNIQ_KEY\x01u2")},
+		message.BatchElement{Body: []byte("three")},
+	)
+	wantCode(t, c.call(remoting.SendBatchMessage, body, sendV2("T", 0, "WAIT\x01true\x02UNIQ_KEY\x01whole\x02", "m", "true")...), remoting.Success)
+	b.dispatched()
+	records := c.pullUntil("g", "T", 0, 0, 3)
+	for i, want := range []string{"u1", "u2", "whole"} {
+		if p := message.ParseProperties(records[i].Properties); p["UNIQ_KEY"] != want || p["CLUSTER"] != "DefaultCluster" {
+			t.Errorf("message %d: properties %v; want id %s", i, p, want)
+		}
+		resp := c.call(remoting.QueryMessage, nil, queryFields("T", want, "_UNIQUE_KEY_QUERY", "true")...)
+		if found := decodeRecords(t, resp.Body); len(found) != 1 || !bytes.Equal(found[0].Body, records[i].Body) {
+			t.Errorf("%d messages under the id %s, code %d", len(found), want, resp.Code)
+		}
+	}
+}
+
+// A slave's topics are its master's: a send that it refuses makes none.
+func TestSlaveMakesNoDeadLetterTopic(t *testing.T) {
+	b := startTestBroker(t, func(c *Config) { c.Store.Role, c.BrokerID = storage.Slave, 1 })
+	must(t, b.topics.Update(newTopicConfig("%RETRY%g", 1, PermRead|PermWrite)))
+	resp := b.dial().call(remoting.SendMessageV2, []byte("x"), sendV2("%RETRY%g", 0, "", "j", "16")...)
+	wantCode(t, resp, remoting.ServiceNotAvailable)
+	if b.topics.Get("%DLQ%g") != nil {
+		t.Error("it made a dead letter topic")
+	}
+}
+
 // Batches and single sends from many connections to one queue: no gap, no offset twice, and each batch in one piece
 // (apache/rocketmq#2865).
 func TestMixedBatchesAreGapless(t *testing.T) {

@@ -73,8 +73,9 @@ type sendTurn struct {
 	record   message.Record
 	sends    []*sendRecord
 	puts     []*storage.PutMessage
-	handles  map[string]*TopicStats // by topic
-	admitted bool                   // the store was asked this turn whether it is busy, and was not
+	handles  map[string]*TopicStats // by topic, as of so many removals
+	removals int64
+	admitted bool // the store was asked this turn whether it is busy, and was not
 	// Of a loop's turn alone.
 	counts *stageCounts
 	free   []*sendRecord
@@ -161,6 +162,10 @@ func (p *SendMessageProcessor) accept(req *reactor.Request, t *sendTurn) {
 			return
 		}
 		t.admitted = true
+		if removals := p.b.stats.removals.Load(); removals != t.removals {
+			t.removals = removals
+			clear(t.handles)
+		}
 	}
 	h := &t.header
 	if err := h.decode(&req.Command); err != nil {
@@ -395,7 +400,6 @@ func (p *SendMessageProcessor) acceptBatch(req *reactor.Request, t *sendTurn, to
 	}
 	s := p.newSend(req, t, queueID, topic.TopicName)
 	t.props = appendStoredProperties(t.props[:0], h.properties, &props, false)
-	t.props = message.AppendProperty(t.props, message.PropertyCluster, cfg.BrokerClusterName)
 	if refused := p.encodeBatch(req, t, s, topic, cfg); refused != nil {
 		to := s.to
 		s.recycle()
@@ -424,12 +428,11 @@ func (p *SendMessageProcessor) encodeBatch(req *reactor.Request, t *sendTurn, s 
 		if e, rest, err = message.NextBatchElement(rest); err != nil {
 			return illegal(cfg, "message %d: %v", len(s.sizes)+1, err)
 		}
-		t.record.Flag, t.record.Body, t.record.Properties = e.Flag, e.Body, t.props[:common]
-		if len(e.Properties) > 0 {
-			// Behind the properties for all stand, for the time of one message, its own with those for all behind them.
-			t.props = message.AppendProperties(append(t.props[:common], e.Properties...), t.props[:common])
-			t.record.Properties = t.props[common:]
-		}
+		// Of a name that comes twice the last counts: a message's own id behind that of the batch, which 5.x clients send
+		// (apache/rocketmq#9416), and the broker's word behind both.
+		t.props = message.AppendProperties(t.props[:common], e.Properties)
+		t.props = message.AppendProperty(t.props, message.PropertyCluster, cfg.BrokerClusterName)
+		t.record.Flag, t.record.Body, t.record.Properties = e.Flag, e.Body, t.props
 		if refused := checkProperties(cfg, t.record.Properties); refused != nil {
 			return refused
 		}
@@ -471,6 +474,10 @@ func (p *SendMessageProcessor) exhausted(req *reactor.Request, h *sendHeader) (d
 
 // createDLQ leaves a send to the admin lane, where its dead letter topic is made.
 func (p *SendMessageProcessor) createDLQ(req *reactor.Request, dead string) {
+	if p.b.Config().Store.Role == storage.Slave { // as in createTopic
+		p.answer(req.ReplyTo(), p.notStored(p.b.store.PutDenied()))
+		return
+	}
 	owned := &reactor.Request{Command: *req.Clone(), Session: req.Session, ReceivedAt: req.ReceivedAt}
 	submitted := p.b.adminLane.SubmitOwned(owned, func() {
 		if p.tooLate(owned) {

@@ -27,6 +27,9 @@ type BrokerStats struct {
 	configChanges atomic.Int64
 	topics        *cowMap[*TopicStats]
 	groups        *cowMap[*GroupStats] // by topic@group
+	removals      atomic.Int64         // whoever keeps handles asks for them anew after one
+
+	goneGets, goneGetTimes atomic.Int64 // of groups forgotten
 
 	mu     sync.Mutex // guards the samples below and those of all handles
 	put    counter    // BROKER_PUT_NUMS
@@ -65,17 +68,21 @@ func (s *BrokerStats) Group(topic, group string) *GroupStats {
 func (s *BrokerStats) RemoveTopic(topic string) {
 	s.topics.remove(topic)
 	s.removeGroups(func(t, _ string) bool { return t == topic })
+	s.removals.Add(1)
 }
 
 // RemoveGroup forgets a deleted group.
 func (s *BrokerStats) RemoveGroup(group string) {
 	s.removeGroups(func(_, g string) bool { return g == group })
+	s.removals.Add(1)
 }
 
 func (s *BrokerStats) removeGroups(gone func(topic, group string) bool) {
-	s.groups.each(func(key string, _ *GroupStats) bool {
+	s.groups.each(func(key string, g *GroupStats) bool {
 		if topic, group, ok := splitOffsetKey(key); ok && gone(topic, group) {
 			s.groups.remove(key)
+			s.goneGets.Add(g.nums.value.Load())
+			s.goneGetTimes.Add(g.nums.times.Load())
 		}
 		return true
 	})
@@ -218,7 +225,7 @@ func (s *BrokerStats) Sample(now time.Time, store storage.Stats) {
 		look(&t.size)
 		return true
 	})
-	var gets, times int64
+	gets, times := s.goneGets.Load(), s.goneGetTimes.Load()
 	s.groups.each(func(_ string, g *GroupStats) bool {
 		look(&g.nums)
 		look(&g.size)
@@ -227,7 +234,7 @@ func (s *BrokerStats) Sample(now time.Time, store storage.Stats) {
 		times += g.nums.times.Load()
 		return true
 	})
-	s.get.value.Store(max(gets, s.get.value.Load())) // groups can be deleted
+	s.get.value.Store(max(gets, s.get.value.Load())) // a group may be on its way out
 	s.get.times.Store(max(times, s.get.times.Load()))
 	look(&s.get)
 }
