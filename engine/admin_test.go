@@ -228,6 +228,12 @@ func TestClientLimits(t *testing.T) {
 	if _, err := readLockBatch([]byte(`{"clientId":"c","consumerGroup":"g","mqSet":[` + many("{}", lockQueuesMax) + `]}`)); err != nil {
 		t.Fatal(err)
 	}
+	for _, name := range []string{"topic", "brokerName"} {
+		queue := fmt.Sprintf(`{"%s":"%s"}`, name, strings.Repeat("n", derivedTopicLengthMax+1))
+		if _, err := readLockBatch([]byte(`{"clientId":"c","consumerGroup":"g","mqSet":[` + queue + `]}`)); err == nil {
+			t.Fatalf("a lock of a queue with a %s that is longer than any", name)
+		}
+	}
 }
 
 // The short heartbeat of a 5.x client leaves the subscriptions as they are.
@@ -863,5 +869,81 @@ func TestStatsSeries(t *testing.T) {
 	s.Sample(at(12*time.Hour), storage.Stats{PutMessageTimesTotal: 9000, GetMessageTransferred: 5})
 	if s.putTodayMorning != 9000 || s.putYesterdayMorning != 0 || s.getTodayMorning != 5 {
 		t.Fatalf("totals of this morning %d, yesterday %d", s.putTodayMorning, s.putYesterdayMorning)
+	}
+}
+
+// What a topic counts after it was deleted and made again is seen, on connections from before too.
+func TestStatisticsOfATopicMadeAgain(t *testing.T) {
+	b := startTestBroker(t, nil)
+	c := b.dial()
+	for range 3 {
+		createTopic(t, c, "T", 1)
+		sendTo(t, b, c, "T", 0, 3)
+		wantCode(t, c.pull("g", "T", 0, 0), remoting.Success)
+		var puts, gets int64
+		eventually(t, "what was put and got is counted", func() bool {
+			puts, gets = 0, 0
+			b.stats.Totals(func(topic string, msgs, _ int64) {
+				if topic == "T" {
+					puts += msgs
+				}
+			}, func(_, _ string, msgs, _, _ int64) { gets += msgs })
+			return puts == 3 && gets == 3
+		})
+		wantCode(t, c.call(remoting.DeleteTopicInBroker, nil, "topic", "T"), remoting.Success)
+	}
+}
+
+// The broker's sum of what was got goes on when the group that got most of it is deleted.
+func TestBrokerGetsOutliveGroups(t *testing.T) {
+	s := newBrokerStats()
+	now := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+	look := func() {
+		s.Sample(now, storage.Stats{})
+		now = now.Add(statsMinuteStep)
+	}
+	s.Group("T", "big").Get(1000, 1)
+	look()
+	s.RemoveGroup("big")
+	s.Group("T", "small").Get(10, 1)
+	look()
+	if minute, _, _, ok := s.Item(statsBrokerGetNums, "cluster", "cluster", now); !ok || minute.Sum != 1010 {
+		t.Fatalf("%+v, %v; want 1010 messages", minute, ok)
+	}
+}
+
+// The C++ client writes the numbers of Java's constants; tools read their names.
+func TestHeartbeatOfTheCppClient(t *testing.T) {
+	b := startTestBroker(t, nil)
+	c := b.dial()
+	beat := func(where, how, model int) *remoting.Command {
+		return c.call(remoting.HeartBeat, fmt.Appendf(nil, `{"clientID":"c1","consumerDataSet":[{"consumeFromWhere":%d,"consumeType":%d,"groupName":"g","messageModel":%d,`+
+			`"subscriptionDataSet":[{"codeSet":["97"],"subString":"a","subVersion":"1796029137699","tagsSet":["a"],"topic":"T"}]}],"producerDataSet":[]}`, where, how, model))
+	}
+	f := func(where, how, model int, names string) {
+		t.Helper()
+		wantCode(t, beat(where, how, model), remoting.Success)
+		wantBodyLike(t, c.call(remoting.GetConsumerConnectionList, nil, "consumerGroup", "g"), `\{"connectionSet":\[.*\],`+names+`,"subscriptionTable":\{.*\}\}`)
+	}
+	f(0, 1, 1, `"consumeFromWhere":"CONSUME_FROM_LAST_OFFSET","consumeType":"CONSUME_PASSIVELY","messageModel":"CLUSTERING"`)
+	f(4, 0, 0, `"consumeFromWhere":"CONSUME_FROM_FIRST_OFFSET","consumeType":"CONSUME_ACTIVELY","messageModel":"BROADCASTING"`)
+	wantCode(t, beat(0, 1, 2), remoting.SystemError)
+	wantCode(t, beat(-1, 1, 1), remoting.SystemError)
+}
+
+// What a tool asks in the form of its own reaches the client in the one that all clients read.
+func TestRelayIsReadByTheClient(t *testing.T) {
+	b := startTestBroker(t, nil)
+	c, tool := b.dial(), b.dial()
+	wantCode(t, c.call(remoting.HeartBeat, heartbeat("c1", "g", "T", "*", 1)), remoting.Success)
+	tool.serialize = remoting.SerializeRocketMQ
+	asked := tool.start(tool.request(remoting.GetConsumerRunningInfo, nil, "consumerGroup", "g", "clientId", "c1"))[0]
+	push := c.push(remoting.GetConsumerRunningInfo)
+	if push.Serialize != remoting.SerializeJSON || push.Ext.String("clientId") != "c1" {
+		t.Errorf("the client gets form %d, %v", push.Serialize, push.Ext.List)
+	}
+	answerPush(t, c, push, remoting.Success, "{}")
+	if resp := tool.await(asked); resp.Code != remoting.Success || resp.Serialize != remoting.SerializeRocketMQ {
+		t.Errorf("the tool gets code %d, form %d", resp.Code, resp.Serialize)
 	}
 }

@@ -188,6 +188,7 @@ func (b *BrokerController) callConsumer(req *reactor.Request, call *remoting.Com
 		return refused(remoting.SystemError, fmt.Sprintf("The Consumer <%s> Version %d too low to finish, please upgrade it", clientID, client.Version))
 	}
 	to := req.ReplyTo()
+	call.Serialize = remoting.SerializeJSON // the tool's form may be one that the client does not read
 	client.Session.InvokeAsync(call, relayTimeout, func(resp *remoting.Command, err error) {
 		if err != nil {
 			replyRemark(to, remoting.ConsumeMsgTimeout, fmt.Sprintf("consumer <%s> <%s> did not answer: %v", group, clientID, err))

@@ -4,6 +4,7 @@ package engine
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 
 	"loopmq/reactor"
@@ -16,7 +17,7 @@ const (
 	loopBodyMax = 4 << 20
 	// clientIDLengthMax bounds client ids, which are kept, compared and sent to other clients.
 	clientIDLengthMax = 1024
-	// tagsMax bounds the tags of one subscription.
+	// tagsMax bounds the tags of one subscription, or of a pull that brings its own.
 	tagsMax = 10_000
 )
 
@@ -109,11 +110,12 @@ func (h *heartbeatData) readConsumer(r *jsonReader) error {
 		case "groupName":
 			c.group, err = r.text()
 		case "consumeType":
-			c.consumeType, err = r.enum()
+			c.consumeType, err = r.enum("CONSUME_ACTIVELY", "CONSUME_PASSIVELY")
 		case "messageModel":
-			c.messageModel, err = r.enum()
+			c.messageModel, err = r.enum("BROADCASTING", "CLUSTERING")
 		case "consumeFromWhere":
-			c.consumeFromWhere, err = r.enum()
+			c.consumeFromWhere, err = r.enum("CONSUME_FROM_LAST_OFFSET", "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+				"CONSUME_FROM_MIN_OFFSET", "CONSUME_FROM_MAX_OFFSET", "CONSUME_FROM_FIRST_OFFSET", "CONSUME_FROM_TIMESTAMP")
 		case "unitMode":
 			unit, err = r.bool()
 		case "subscriptionDataSet":
@@ -146,10 +148,17 @@ func (h *heartbeatData) readConsumer(r *jsonReader) error {
 	return err
 }
 
-// enum reads the name of a Java constant; tools parse it back, so what is no name is refused.
-func (r *jsonReader) enum() (string, error) {
+// enum reads the name of a Java constant; tools parse it back, so what is no name is refused. The C++ client writes its
+// number: constants are in Java's order.
+func (r *jsonReader) enum(constants ...string) (string, error) {
 	const enumLengthMax = 64
 	s, err := r.text()
+	if n, numberErr := strconv.Atoi(s); err == nil && numberErr == nil {
+		if n < 0 || n >= len(constants) {
+			return "", r.fail("want the name or the number of a constant")
+		}
+		return constants[n], nil
+	}
 	if err == nil && (len(s) > enumLengthMax || !nameBytes(s)) {
 		err = r.fail("want the name of a constant")
 	}

@@ -233,6 +233,9 @@ func readLockBatch(body []byte) (l lockBatch, err error) {
 					return r.fail(fmt.Sprintf("more than %d queues", lockQueuesMax))
 				}
 				q, err := r.readQueue()
+				if err == nil && max(len(q.Topic), len(q.BrokerName)) > derivedTopicLengthMax {
+					err = r.fail("a queue with a name longer than any")
+				}
 				l.queues = append(l.queues, q)
 				return err
 			})
