@@ -583,7 +583,7 @@ func TestStatisticsBodies(t *testing.T) {
 		queue(1) + `:\{"brokerOffset":3,"consumerOffset":2,"lastTimestamp":\d{13},"pullOffset":2\}\}\}`
 	wantBodyLike(t, c.call(remoting.GetConsumeStats, nil, "consumerGroup", "g"), stats)
 	wantBodyLike(t, c.call(remoting.GetConsumeStats, nil, "consumerGroup", "g", "topic", "T"), stats)
-	wantBodyLike(t, c.call(remoting.GetConsumeStats, nil, "consumerGroup", "g", "topicList", "T;none"), stats)
+	wantBodyLike(t, c.call(remoting.GetConsumeStats, nil, "consumerGroup", "g", "topicList", "T;none;T"), stats)
 	wantBody(t, c.call(remoting.GetConsumeStats, nil, "consumerGroup", "nobody"), `{"consumeTps":0.0,"offsetTable":{}}`)
 	wantBodyLike(t, c.call(remoting.GetBrokerConsumeStats, nil, "isOrder", "false"), `\{"brokerAddr":"127.0.0.1:\d+","consumeStatsList":\[.*\{"g":\[`+stats+`\]\}\],"totalDiff":1\}`)
 	wantBodyLike(t, c.call(remoting.GetBrokerConsumeStats, nil, "isOrder", "true"), `\{"brokerAddr":"127.0.0.1:\d+","consumeStatsList":\[.*\{"g":\[\]\}\],"totalDiff":0\}`)

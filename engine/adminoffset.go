@@ -59,6 +59,8 @@ func (b *BrokerController) getConsumeStats(req *reactor.Request) answer {
 		topics = []string{topic}
 	} else if list := req.Ext.String("topicList"); list != "" { // 5.x
 		topics = strings.Split(list, ";")
+		slices.Sort(topics)
+		topics = slices.Compact(topics) // each has its queues once in the answer
 	}
 	stats := consumeStats{b: b, group: group}
 	for _, topic := range topics {
