@@ -60,6 +60,9 @@ type haLink struct {
 	flow      flowMonitor
 	report    [reportSize]byte
 	parts     [1][]byte
+
+	bodies      [][]byte          // received and checked, not yet appended
+	bodiesBegin storage.PhyOffset // where they go
 }
 
 var (
@@ -67,6 +70,9 @@ var (
 	errRefused    = errors.New("ha: the logs do not join")
 	errUnreadable = errors.New("a page of this log cannot be read from the disk")
 )
+
+// bodiesMax is how many frames are appended with one call at most.
+const bodiesMax = 256
 
 // idleAskInterval bounds how often a RocketMQ master that sends nothing but heartbeats is asked what it still has.
 const idleAskInterval = time.Minute
@@ -233,7 +239,16 @@ func errOrClosed(err error) error {
 	return err
 }
 
+// dispatch takes all whole frames. Bodies that follow each other are appended with one call: what a page of the log costs
+// the kernel grows with the number of writes that it comes in.
 func (l *haLink) dispatch(now time.Time) error {
+	if err := l.dispatchFrames(now); err != nil {
+		return errors.Join(err, l.appendBodies())
+	}
+	return l.appendBodies()
+}
+
+func (l *haLink) dispatchFrames(now time.Time) error {
 	for {
 		h, ok, err := l.buffer.header()
 		if err != nil {
@@ -251,6 +266,11 @@ func (l *haLink) dispatch(now time.Time) error {
 		body, ok := l.buffer.body(h)
 		if !ok {
 			return nil
+		}
+		if len(body) == 0 || h.phyOffset < 0 || len(l.bodies) == bodiesMax {
+			if err := l.appendBodies(); err != nil {
+				return err
+			}
 		}
 		switch {
 		case h.phyOffset < 0:
@@ -285,7 +305,7 @@ func (l *haLink) checkOffset(h frameHeader) error {
 	return nil
 }
 
-// append writes a body, which may end anywhere. A RocketMQ master's first bytes are held back until they have shown
+// append takes a body, which may end anywhere, for appendBodies. A RocketMQ master's first bytes are held back until they have shown
 // that they join what is here.
 func (l *haLink) append(body []byte) error {
 	offset := l.next
@@ -304,7 +324,21 @@ func (l *haLink) append(body []byte) error {
 			return nil
 		}
 	}
-	if err := l.client.store.AppendToCommitLog(offset, body); err != nil {
+	if len(l.bodies) == 0 {
+		l.bodiesBegin = offset
+	}
+	l.bodies = append(l.bodies, body)
+	return nil
+}
+
+func (l *haLink) appendBodies() error {
+	if len(l.bodies) == 0 {
+		return nil
+	}
+	err := l.client.store.AppendToCommitLog(l.bodiesBegin, l.bodies...)
+	clear(l.bodies)
+	l.bodies = l.bodies[:0]
+	if err != nil {
 		return fmt.Errorf("this slave cannot write its log: %w", err)
 	}
 	if !l.rocketMQ && l.next >= l.hello.end && !l.caughtUp {

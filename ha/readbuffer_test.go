@@ -4,6 +4,7 @@ package ha
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"log/slog"
 	"math/rand/v2"
@@ -33,11 +34,13 @@ func (m *memoryLog) TruncateTo(offset storage.PhyOffset) error {
 	m.bytes = m.bytes[:offset]
 	return nil
 }
-func (m *memoryLog) AppendToCommitLog(start storage.PhyOffset, data []byte) error {
+func (m *memoryLog) AppendToCommitLog(start storage.PhyOffset, parts ...[]byte) error {
 	if int(start) != len(m.bytes) && len(m.bytes) > 0 {
 		return ErrProtocol
 	}
-	m.bytes = append(m.bytes, data...)
+	for _, part := range parts {
+		m.bytes = append(m.bytes, part...)
+	}
 	return nil
 }
 
@@ -146,6 +149,24 @@ func FuzzMasterBytes(f *testing.F) {
 			t.Fatalf("reported %d of %d", l.reported, len(log.bytes))
 		}
 	})
+}
+
+// All frames before a bad one are in the log, however many there are.
+func TestManyFramesInOneTurn(t *testing.T) {
+	client := memoryClient(t)
+	for frames := range 3*bodiesMax + 2 {
+		l, conn, log := client.transferLink()
+		want := make([]byte, frames)
+		for i := range want {
+			want[i] = byte(i)
+			conn.in = append(conn.in, frame(int64(i), want[i:i+1])...)
+		}
+		conn.in = append(conn.in, frame(int64(frames+1), []byte{1})...)
+		l.onTraffic(time.Time{})
+		if !bytes.Equal(log.bytes, want) || !conn.closed || !errors.Is(l.failed, ErrProtocol) {
+			t.Fatalf("%d bytes of %d, closed %v: %v", len(log.bytes), frames, conn.closed, l.failed)
+		}
+	}
 }
 
 // The half packet at the end of a full buffer moves to the other array, at every length.

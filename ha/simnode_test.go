@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -81,11 +82,11 @@ func (s *simStore) Select(offset storage.PhyOffset, max int) (storage.SelectMapp
 	return sel, ok
 }
 
-func (s *simStore) AppendToCommitLog(start storage.PhyOffset, data []byte) error {
+func (s *simStore) AppendToCommitLog(start storage.PhyOffset, parts ...[]byte) error {
 	if s.node.sim.plant.appends != nil {
-		return s.node.sim.plant.appends(s, start, data)
+		return s.node.sim.plant.appends(s, start, slices.Concat(parts...))
 	}
-	return s.MessageStore.AppendToCommitLog(start, data)
+	return s.MessageStore.AppendToCommitLog(start, parts...)
 }
 
 func (s *simStore) MaxPhyOffset() storage.PhyOffset {

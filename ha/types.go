@@ -18,7 +18,7 @@ type Store interface {
 	MaxPhyOffset() storage.PhyOffset
 	FlushedWhere() storage.PhyOffset
 	Select(offset storage.PhyOffset, max int) (storage.SelectMappedBufferResult, bool)
-	AppendToCommitLog(start storage.PhyOffset, data []byte) error
+	AppendToCommitLog(start storage.PhyOffset, parts ...[]byte) error
 	// TruncateTo drops everything from a record's start on, queues and index with it; to 0 empties the log.
 	TruncateTo(offset storage.PhyOffset) error
 	// Fence and Unfence are for a master that may have lost the end of its log.

@@ -702,7 +702,7 @@ func (a *appender) withRole(f func() error) error {
 }
 
 // appendData writes raw log bytes, which may end anywhere, also inside a record.
-func (a *appender) appendData(start int64, data []byte) (err error) {
+func (a *appender) appendData(start int64, parts [][]byte) (err error) {
 	defer restoreFaults(debug.SetPanicOnFault(true))
 	defer a.began.Store(0)
 	defer catchFault(&err)
@@ -714,39 +714,56 @@ func (a *appender) appendData(start int64, data []byte) (err error) {
 	if err := a.checkStart(start); err != nil {
 		return err
 	}
-	for len(data) > 0 {
+	left := int64(0)
+	for _, part := range parts {
+		left += int64(len(part))
+	}
+	for left > 0 {
 		if a.last == nil || a.last.isFull() {
 			if err := a.roll(start); err != nil {
 				return err
 			}
 		}
-		a.noteTurn(int64(len(data)))
-		a.chooseWay(int64(len(data)))
+		a.noteTurn(left)
+		a.chooseWay(left)
 		f := a.last
 		if err := f.ensureAllocated(f.size); err != nil {
 			return err
 		}
-		n := min(int64(len(data)), f.size-f.wrotePosition.Load())
-		if err := a.appendRaw(data[:n]); err != nil {
+		n := min(left, f.size-f.wrotePosition.Load())
+		if parts, err = a.appendRaw(parts, n); err != nil {
 			return err
 		}
-		start, data = start+n, data[n:]
+		start, left = start+n, left-n
 	}
 	return nil
 }
 
-// appendRaw writes bytes that the last file has room for.
-func (a *appender) appendRaw(data []byte) error {
-	if a.through {
-		a.parts = append(a.parts, data)
-		return a.writeThrough(int64(len(data)))
+// appendRaw writes the first n bytes of parts, for which the last file has room, and returns what is behind them.
+func (a *appender) appendRaw(parts [][]byte, n int64) (rest [][]byte, err error) {
+	for left := n; left > 0; {
+		part := parts[0]
+		if int64(len(part)) > left {
+			part = part[:left]
+			parts[0] = parts[0][left:]
+		} else {
+			parts = parts[1:]
+		}
+		a.parts = append(a.parts, part)
+		left -= int64(len(part))
 	}
+	if a.through {
+		return parts, a.writeThrough(n)
+	}
+	defer a.dropParts()
 	f := a.last
-	position := f.wrotePosition.Load()
-	n := copy(f.data[position:], data)
-	endMark(f.data[position+int64(n):])
-	f.wrotePosition.Store(position + int64(n))
-	return nil
+	end := f.wrotePosition.Load()
+	for _, part := range a.parts {
+		end += int64(copy(f.data[end:], part))
+	}
+	endMark(f.data[end:])
+	f.wrotePosition.Store(end)
+	return parts, nil
 }
 
 func (a *appender) checkStart(start int64) error {

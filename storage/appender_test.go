@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -509,7 +510,7 @@ func TestRemoveTopicWhilePutsArrive(t *testing.T) {
 	}
 }
 
-// However the bytes of a log are cut, a slave that appends them has the same log.
+// However the bytes of a log are cut, into calls and their parts, a slave that appends them has the same log.
 func TestAppendDataAtAnyCut(t *testing.T) {
 	master := openTestLog(t, faultfs.New(), nil)
 	for i := range 200 {
@@ -517,16 +518,27 @@ func TestAppendDataAtAnyCut(t *testing.T) {
 	}
 	slave := openTestLog(t, faultfs.New(), func(c *Config) { c.Role = Slave })
 	coins := rand.New(rand.NewPCG(5, 6))
-	for at := PhyOffset(0); at < master.maxOffset(); {
-		loan, ok := master.selectAt(at, 1+coins.IntN(5000))
+	var log []byte
+	for int64(len(log)) < int64(master.maxOffset()) {
+		loan, ok := master.selectAt(PhyOffset(len(log)), math.MaxInt32)
 		if !ok {
-			t.Fatalf("nothing at %d", at)
+			t.Fatalf("nothing at %d", len(log))
 		}
-		if err := slave.appendData(at, loan.Bytes()); err != nil {
+		log = append(log, loan.Bytes()...)
+		loan.Release()
+	}
+	for at := PhyOffset(0); at < master.maxOffset(); {
+		var parts [][]byte
+		size := 0
+		for range coins.IntN(20) {
+			n := min(coins.IntN(5000), len(log)-int(at)-size) // also across file ends; some are empty
+			parts = append(parts, log[int(at)+size:][:n])
+			size += n
+		}
+		if err := slave.appendData(at, parts...); err != nil {
 			t.Fatal(err)
 		}
-		at += PhyOffset(len(loan.Bytes()))
-		loan.Release()
+		at += PhyOffset(size)
 		if slave.maxOffset() != at || slave.readable.Load() != int64(at) {
 			t.Fatalf("slave ends at %d, readable %d; want %d", slave.maxOffset(), slave.readable.Load(), at)
 		}

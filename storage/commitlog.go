@@ -321,7 +321,7 @@ func (l *CommitLog) lockTime(now int64) int64 {
 }
 
 // appendData is AppendToCommitLog of the store.
-func (l *CommitLog) appendData(start PhyOffset, data []byte) error {
+func (l *CommitLog) appendData(start PhyOffset, parts ...[]byte) error {
 	switch {
 	case !l.takesRaw():
 		return errNotSlave
@@ -334,7 +334,7 @@ func (l *CommitLog) appendData(start PhyOffset, data []byte) error {
 		if !l.takesRaw() {
 			return errNotSlave // a fence that fell meanwhile
 		}
-		return l.appender.appendData(int64(start), data)
+		return l.appender.appendData(int64(start), parts)
 	})
 	l.appended()
 	l.wrote(time.Now().UnixMilli())

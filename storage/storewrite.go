@@ -27,11 +27,11 @@ func (s *MessageStore) SubmitFlushRequest(end PhyOffset, deadline time.Time, don
 	s.log.submitFlushRequest(GroupCommitRequest{end: end, deadline: deadline, done: done})
 }
 
-// AppendToCommitLog writes raw log bytes at start, which must be the log's end (or any file base when the log is
-// empty); a slave's only way to write. At the end of a file it may wait for the next, 5 s at most. After an error the
+// AppendToCommitLog writes raw log bytes, in parts that follow each other, at start, which must be the log's end (or any
+// file base when the log is empty); a slave's only way to write. At the end of a file it may wait for the next, 5 s at most. After an error the
 // log's end (MaxPhyOffset) says how much was taken. Source: CommitLog#appendData.
-func (s *MessageStore) AppendToCommitLog(start PhyOffset, data []byte) error {
-	return s.log.appendData(start, data)
+func (s *MessageStore) AppendToCommitLog(start PhyOffset, parts ...[]byte) error {
+	return s.log.appendData(start, parts...)
 }
 
 // Select borrows up to max bytes of readable log from offset to the end of its file. Empty when there is none.
