@@ -38,6 +38,12 @@ func TestSlaveCopiesTheMastersTables(t *testing.T) {
 		c.send("T", 0, []byte{byte(i)}, "")
 	}
 	wantCode(t, c.call(remoting.UpdateAndCreateSubscriptionGroup, []byte(`{"groupName":"g","retryMaxTimes":3}`)), remoting.Success)
+	groups, groupsVersion := m.groups.All()
+	groups = maps.Clone(groups)
+	groups["odd.name"] = newSubscriptionGroupConfig("odd.name") // as tools may make one at a RocketMQ master
+	if err := m.groups.table.replace(groups, groupsVersion.next(time.Now())); err != nil {
+		t.Fatal(err)
+	}
 	m.offsets.Commit("g", "T", 0, 7)
 	m.schedule.mu.Lock()
 	m.schedule.offsets[3] = 4
@@ -51,6 +57,9 @@ func TestSlaveCopiesTheMastersTables(t *testing.T) {
 	}
 	if g := s.groups.Get("g"); g == nil || g.RetryMaxTimes != 3 {
 		t.Errorf("group %+v", g)
+	}
+	if s.groups.Get("odd.name") == nil {
+		t.Error("a group of a strange name is not there")
 	}
 	if got := s.offsets.Query("g", "T", 0); got != 7 {
 		t.Errorf("offset %d", got)

@@ -39,6 +39,10 @@ func (c *SubscriptionGroupConfig) validate() error {
 	if err := checkGroupName(c.GroupName); err != nil {
 		return err
 	}
+	return c.validateQueues()
+}
+
+func (c *SubscriptionGroupConfig) validateQueues() error {
 	if c.RetryQueueNums < 0 || c.RetryQueueNums > queueNumsMax {
 		return fmt.Errorf("group %s: %d retry queues, want 0 to %d", c.GroupName, c.RetryQueueNums, queueNumsMax)
 	}
