@@ -35,7 +35,7 @@ func startBrokerWithSlaves(t *testing.T, change func(*Config)) (*testBroker, *fa
 	b.fs, b.replicas = fs, s
 	b.start()
 	t.Cleanup(func() {
-		s.wg.Wait()
+		s.settle()
 		b.stop()
 	})
 	return b, fs, s
@@ -62,24 +62,32 @@ type slaves struct {
 }
 
 func (s *slaves) set(after time.Duration, status storage.PutMessageStatus) {
-	s.wg.Wait()
+	s.settle()
 	s.after.Store(after.Milliseconds())
 	s.status.Store(int32(status))
 	s.asked.Store(0)
 }
 
+// settle waits until all have answered. The look at asked puts it behind their being asked, which the race detector does not
+// know of what sockets put in order.
+func (s *slaves) settle() {
+	s.asked.Load()
+	s.wg.Wait()
+}
+
 func (s *slaves) SubmitReplicaRequest(_ storage.PhyOffset, _ time.Time, done func(storage.PutMessageStatus)) {
+	s.wg.Add(1)
 	s.asked.Add(1)
 	after, status := time.Duration(s.after.Load())*time.Millisecond, storage.PutMessageStatus(s.status.Load())
-	if after == 0 {
-		done(status)
-		return
-	}
-	s.wg.Add(1)
-	time.AfterFunc(after, func() {
+	answer := func() {
 		defer s.wg.Done()
 		done(status)
-	})
+	}
+	if after == 0 {
+		answer()
+		return
+	}
+	time.AfterFunc(after, answer)
 }
 
 func (s *slaves) ReplicaAnsweredAt() int64 { return latency.Now() }

@@ -146,7 +146,7 @@ func startLoggedBroker(t *testing.T, change func(*Config)) (*testBroker, *faultf
 	b.fs, b.replicas, b.log = fs, s, slog.New(log)
 	b.start()
 	t.Cleanup(func() {
-		s.wg.Wait()
+		s.settle()
 		b.stop()
 	})
 	return b, fs, s, log
