@@ -219,9 +219,9 @@ func (b *BrokerController) collectMetrics(ch chan<- prometheus.Metric) {
 	count(limitHitsDesc, s.server.ClosedIdle, "idle")
 	count(limitHitsDesc, b.hold.refused.Load(), "heldPulls")
 	count(limitHitsDesc, b.offsets.refused.Load(), "consumerOffsets")
-	for name, lane := range map[string]*reactor.Lane{"pull": b.pullLane, "coldPull": b.coldPullLane, "query": b.queryLane, "admin": b.adminLane, "newTopic": b.newTopicLane, "tool": b.toolLane} {
-		ch <- prometheus.MustNewConstMetric(laneQueueDesc, prometheus.GaugeValue, float64(lane.Len()), name)
-		ch <- prometheus.MustNewConstMetric(laneWaitDesc, prometheus.GaugeValue, lane.HeadWait().Seconds(), name)
+	for _, lane := range b.lanes() {
+		ch <- prometheus.MustNewConstMetric(laneQueueDesc, prometheus.GaugeValue, float64(lane.Len()), lane.Name())
+		ch <- prometheus.MustNewConstMetric(laneWaitDesc, prometheus.GaugeValue, lane.HeadWait().Seconds(), lane.Name())
 	}
 	if cause := s.store.LatchedCause; cause != nil {
 		ch <- prometheus.MustNewConstMetric(readOnlyDesc, prometheus.GaugeValue, 1, cause.Error())

@@ -29,14 +29,22 @@ func (b *testBroker) feeds(s *testBroker) {
 
 func syncOf(s *testBroker) *SlaveSynchronize { return newSlaveSynchronize(s.BrokerController) }
 
+// sendTwelve makes queue 0 of T end at 12.
+func (b *testBroker) sendTwelve() {
+	b.t.Helper()
+	c := b.dial()
+	for i := range 12 {
+		c.send("T", 0, []byte{byte(i)}, "")
+	}
+	b.dispatched()
+}
+
 func TestSlaveCopiesTheMastersTables(t *testing.T) {
 	m := startTestBroker(t, nil)
 	s := startSlave(t, m, nil)
 	sync := syncOf(s)
+	m.sendTwelve()
 	c := m.dial()
-	for i := range 12 {
-		c.send("T", 0, []byte{byte(i)}, "")
-	}
 	wantCode(t, c.call(remoting.UpdateAndCreateSubscriptionGroup, []byte(`{"groupName":"g","retryMaxTimes":3}`)), remoting.Success)
 	groups, groupsVersion := m.groups.All()
 	groups = maps.Clone(groups)
@@ -90,11 +98,7 @@ func TestOffsetsSurviveAFailover(t *testing.T) {
 	m := startTestBroker(t, nil)
 	s := startSlave(t, m, nil)
 	sync := syncOf(s)
-	c := m.dial()
-	for i := range 12 {
-		c.send("T", 0, []byte{byte(i)}, "")
-	}
-	m.dispatched()
+	m.sendTwelve()
 	m.offsets.Commit("g", "T", 0, 5)
 	m.feeds(s)
 	sync.syncAll()
@@ -159,11 +163,7 @@ func TestMasterThatIsBackTakesOffsetsOverFirst(t *testing.T) {
 	m.start()
 	s := startSlave(t, m, nil)
 	sync := syncOf(s)
-	c := m.dial()
-	for i := range 12 {
-		c.send("T", 0, []byte{byte(i)}, "")
-	}
-	m.dispatched()
+	m.sendTwelve()
 	m.offsets.Commit("g", "T", 0, 5)
 	sync.syncAll()
 	sync.syncAll()
@@ -179,7 +179,7 @@ func TestMasterThatIsBackTakesOffsetsOverFirst(t *testing.T) {
 	s.haClient.Wakeup()
 	m.feeds(s)
 	m.offers.expect() // it may have been slow to get here
-	c = m.dial()
+	c := m.dial()
 	asked := c.start(c.request(remoting.QueryConsumerOffset, nil, "consumerGroup", "g", "topic", "T", "queueId", "0"))
 	known, theirs := sync.known, sync.theirs
 	sync.masterAddress() // the port is another one in this test
@@ -215,11 +215,7 @@ func TestOffersWaitForTheLogsToBeJoined(t *testing.T) {
 	s := startSlave(t, m, nil)
 	s.slaveSync.Stop() // the rounds are the test's
 	sync := syncOf(s)
-	c := m.dial()
-	for i := range 12 {
-		c.send("T", 0, []byte{byte(i)}, "")
-	}
-	m.dispatched()
+	m.sendTwelve()
 	m.offsets.Commit("g", "T", 0, 5)
 	sync.syncAll()
 	sync.syncAll()
@@ -250,11 +246,7 @@ func TestMasterGetsBackTheOffsetsItHasLost(t *testing.T) {
 	s := startSlave(t, m, nil)
 	s.slaveSync.Stop()
 	sync := syncOf(s)
-	c := m.dial()
-	for i := range 12 {
-		c.send("T", 0, []byte{byte(i)}, "")
-	}
-	m.dispatched()
+	m.sendTwelve()
 	m.offsets.Commit("g", "T", 0, 9)
 	for range 3 {
 		sync.syncAll()
@@ -275,7 +267,7 @@ func TestMasterGetsBackTheOffsetsItHasLost(t *testing.T) {
 	s.haClient.Wakeup()
 	m.feeds(s)
 	m.offers.expect() // it may have been slow to get here
-	c = m.dial()
+	c := m.dial()
 	asked := c.start(c.request(remoting.QueryConsumerOffset, nil, "consumerGroup", "g", "topic", "T", "queueId", "0"))
 	for range 2 {
 		sync.step("consumer offsets", sync.syncConsumerOffset)

@@ -305,8 +305,8 @@ func (l *haLink) checkOffset(h frameHeader) error {
 	return nil
 }
 
-// append takes a body, which may end anywhere, for appendBodies. A RocketMQ master's first bytes are held back until they have shown
-// that they join what is here.
+// append takes a body, which may end anywhere, for appendBodies. A RocketMQ master's first bytes are held back until they
+// have shown that they join what is here.
 func (l *haLink) append(body []byte) error {
 	offset := l.next
 	l.next += storage.PhyOffset(len(body))
@@ -331,6 +331,7 @@ func (l *haLink) append(body []byte) error {
 	return nil
 }
 
+// appendBodies writes what append has taken; the slices are good until the next carry.
 func (l *haLink) appendBodies() error {
 	if len(l.bodies) == 0 {
 		return nil

@@ -20,7 +20,8 @@ const connectionsMax = 1024
 
 const (
 	tickInterval = 100 * time.Millisecond
-	// aloneTickInterval is that of a master without slaves at most, if that is soon enough for the first heartbeat of one that comes.
+	// aloneTickInterval is that of a master without slaves at most, if that is soon enough for the first heartbeat of one
+	// that comes.
 	aloneTickInterval = time.Second
 )
 

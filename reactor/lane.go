@@ -91,6 +91,9 @@ func (l *Lane) HeadWait() time.Duration {
 // Capacity is the bound.
 func (l *Lane) Capacity() int { return l.capacity }
 
+// Name is what it was made with.
+func (l *Lane) Name() string { return l.name }
+
 // Stop takes no more work, waits for what runs, drops what is queued (its requests are not answered).
 func (l *Lane) Stop() {
 	l.mu.Lock()

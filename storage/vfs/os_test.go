@@ -335,7 +335,6 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestCutFileIsAnError cuts a file under its mapping: each call that would meet the missing pages says so.
 // A sync apart has an opening of the file of its own, also when another file has the name by now.
 func TestSyncApartOpensTheSameFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
@@ -359,6 +358,7 @@ func TestSyncApartOpensTheSameFile(t *testing.T) {
 	}
 }
 
+// TestCutFileIsAnError cuts a file under its mapping: each call that would meet the missing pages says so.
 func TestCutFileIsAnError(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	r := openRegion(t, path, 8*4096, true)
