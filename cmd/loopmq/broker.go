@@ -85,6 +85,7 @@ an error. -p prints the configuration in force, which -c reads back.`,
 				}
 			}
 			if print {
+				stderr.Flush(logFlushMax) // warnings first
 				fmt.Fprint(cmd.OutOrStdout(), cfg.Properties())
 				return nil
 			}

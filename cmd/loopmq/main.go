@@ -5,6 +5,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"runtime/debug"
@@ -13,8 +14,12 @@ import (
 )
 
 func main() {
-	if err := newRootCommand().Execute(); err != nil {
-		fmt.Fprintln(os.Stderr, "loopmq:", err)
+	err := newRootCommand().Execute()
+	if err != nil {
+		fmt.Fprintln(stderr, "loopmq:", err)
+	}
+	stderr.Flush(logFlushMax)
+	if err != nil {
 		os.Exit(1)
 	}
 }
@@ -41,6 +46,7 @@ func newRootCommand() *cobra.Command {
 // logFlags are the flags of all verbs.
 type logFlags struct{ format, level string }
 
+// logger makes the logger of a server: from here on stderr keeps nobody waiting.
 func (f *logFlags) logger() (*slog.Logger, error) {
 	var options slog.HandlerOptions
 	var level slog.Level
@@ -48,14 +54,17 @@ func (f *logFlags) logger() (*slog.Logger, error) {
 		return nil, fmt.Errorf("--log-level %q: want debug, info, warn or error", f.level)
 	}
 	options.Level = level
+	var newHandler func(io.Writer) slog.Handler
 	switch f.format {
 	case "text":
-		return slog.New(slog.NewTextHandler(os.Stderr, &options)), nil
+		newHandler = func(out io.Writer) slog.Handler { return slog.NewTextHandler(out, &options) }
 	case "json":
-		return slog.New(slog.NewJSONHandler(os.Stderr, &options)), nil
+		newHandler = func(out io.Writer) slog.Handler { return slog.NewJSONHandler(out, &options) }
 	default:
 		return nil, fmt.Errorf("--log-format %q: want text or json", f.format)
 	}
+	stderr.start(newHandler)
+	return slog.New(newHandler(stderr)), nil
 }
 
 // version is set by the linker in release builds; otherwise the build's own information serves.

@@ -38,6 +38,7 @@ The configuration is RocketMQ's: a properties file with the keys of namesrv.conf
 				return err
 			}
 			if print {
+				stderr.Flush(logFlushMax) // warnings first
 				fmt.Fprint(cmd.OutOrStdout(), cfg.Properties())
 				return nil
 			}

@@ -43,6 +43,7 @@ func signals(logger *slog.Logger) (context.Context, context.CancelFunc) {
 			s = <-caught
 		}
 		logger.Warn("stopping at once", "signal", s.String())
+		stderr.Flush(logFlushMax)
 		os.Exit(1)
 	}()
 	return ctx, cancel
@@ -85,7 +86,7 @@ func serveBroker(ctx context.Context, cfg engine.Config, logger *slog.Logger) (e
 		}
 		return err
 	}
-	fmt.Println(broker.BootLine())
+	printLine(broker.BootLine())
 	select {
 	case <-ctx.Done():
 	case <-broker.Done():
@@ -121,8 +122,23 @@ func startNamesrv(cfg namesrv.Config, logger *slog.Logger) (*namesrv.Server, err
 	if err := server.Start(); err != nil {
 		return nil, err
 	}
-	fmt.Printf("The Name Server boot success. serializeType=JSON, address %s\n", server.Addr())
+	printLine(fmt.Sprintf("The Name Server boot success. serializeType=JSON, address %s", server.Addr()))
 	return server, nil
+}
+
+// printLine writes to standard output, behind what is logged before. It waits logFlushMax for a reader that stands still,
+// which must not keep a server from its work, nor from stopping.
+func printLine(line string) {
+	stderr.Flush(logFlushMax)
+	printed := make(chan struct{})
+	go func() {
+		fmt.Println(line)
+		close(printed)
+	}()
+	select {
+	case <-printed:
+	case <-time.After(logFlushMax):
+	}
 }
 
 // readConfigFile reads -c FILE; no file is an empty one.
