@@ -14,8 +14,12 @@ import (
 
 const (
 	offsetShards = 64
-	// offsetEntriesMax bounds the queues for which offsets are kept, of all groups together.
+	// offsetEntriesMax bounds the queues for which offsets are kept, of all groups together, and those with resets.
 	offsetEntriesMax = 1 << 20
+	// offsetResetsKept is how long the resets of a group that has no offset on a topic any more are kept: they hold off
+	// offsets of a node that was away when the topic or the group was deleted. One that is away for longer brings them back,
+	// if it can follow at all: files of the log are kept for 72 h (fileReservedTime).
+	offsetResetsKept = 7 * 24 * time.Hour
 	// offsetVersionStep is after how many commits the table counts as changed for 5.x slaves. Source: BrokerConfig
 	// (consumerOffsetUpdateVersionStep).
 	offsetVersionStep = 500
@@ -47,6 +51,7 @@ type offsetShard struct {
 	mu     sync.Mutex
 	tables map[string]map[int32]int64 // topic@group → queue → offset
 	resets map[string]map[int32]int64 // topic@group → queue → times set back or forgotten, see offsetTables
+	gone   map[string]int64           // topic@group with resets and no offset → since when, ms
 }
 
 // newConsumerOffsetManager loads consumerOffset.json.
@@ -57,6 +62,7 @@ func newConsumerOffsetManager(b *BrokerController) (*ConsumerOffsetManager, erro
 	for i := range m.shards {
 		m.shards[i].tables = make(map[string]map[int32]int64)
 		m.shards[i].resets = make(map[string]map[int32]int64)
+		m.shards[i].gone = make(map[string]int64)
 	}
 	_, err := m.file.load(func(data []byte) error {
 		loaded, err := readOffsetTables(data)
@@ -69,8 +75,14 @@ func newConsumerOffsetManager(b *BrokerController) (*ConsumerOffsetManager, erro
 		}
 		m.slaveSeen.Store(loaded.slaveSeen)
 		for key, table := range loaded.resets {
-			m.shard([]byte(key)).resets[key] = table
+			s := m.shard([]byte(key))
+			s.resets[key] = table
 			m.resets.Add(int64(len(table)))
+			if since, ok := loaded.gone[key]; ok && s.tables[key] == nil {
+				s.gone[key] = since
+			} else {
+				s.goneLocked(key)
+			}
 		}
 		return nil
 	})
@@ -307,12 +319,22 @@ func (m *ConsumerOffsetManager) encode(known string, flags ...string) []byte {
 	return w.b
 }
 
-// snapshot is a copy, one shard at a time.
-func (m *ConsumerOffsetManager) snapshot() offsetTables {
-	t := offsetTables{offsets: make(map[string]map[int32]int64), resets: make(map[string]map[int32]int64)}
+// snapshot is a copy, one shard at a time. Resets that were kept long enough go with it.
+func (m *ConsumerOffsetManager) snapshot() offsetTables { return m.snapshotAt(time.Now()) }
+
+func (m *ConsumerOffsetManager) snapshotAt(now time.Time) offsetTables {
+	t := newOffsetTables()
 	for i := range m.shards {
 		s := &m.shards[i]
 		s.mu.Lock()
+		for key, since := range s.gone {
+			if resetsExpired(since, now) {
+				m.resets.Add(-int64(len(s.resets[key])))
+				delete(s.resets, key)
+				delete(s.gone, key)
+			}
+		}
+		maps.Copy(t.gone, s.gone)
 		for key, table := range s.tables {
 			t.offsets[key] = maps.Clone(table)
 		}

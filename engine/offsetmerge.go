@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 )
 
 // Two loopmq nodes that hold offsets of the same groups, a master and its slave, before and after a failover, agree
@@ -17,9 +18,13 @@ import (
 //
 // The resets travel in consumerOffset.json and in code 43's body as a member of its own, resetTable, which RocketMQ
 // passes over. A body without it is a RocketMQ master's: its word replaces what is here, as in SlaveSynchronize.
+//
+// Where a group has no offset left on a topic, resets are kept for offsetResetsKept. Since when that is so travels with
+// them, as goneTable: nodes forget them at about the same time, and none takes them over from another after that.
 type offsetTables struct {
 	offsets map[string]map[int32]int64 // topic@group → queue → offset
 	resets  map[string]map[int32]int64 // likewise; what is not there was never reset
+	gone    map[string]int64           // topic@group with resets and no offset → since when, ms
 	// version is the sender's state, "" of a RocketMQ master.
 	version string
 	// joined is in a loopmq master's answer only: it takes offers of the slave that asked.
@@ -40,8 +45,12 @@ const offsetJoinedMember = "loopmqJoined"
 
 const slaveSeenMember = "loopmqSlave"
 
+func newOffsetTables() offsetTables {
+	return offsetTables{offsets: make(map[string]map[int32]int64), resets: make(map[string]map[int32]int64), gone: make(map[string]int64)}
+}
+
 func readOffsetTables(data []byte) (t offsetTables, err error) {
-	t.offsets, t.resets = make(map[string]map[int32]int64), make(map[string]map[int32]int64)
+	t = newOffsetTables()
 	r := newJSONReader(data)
 	err = r.object(func(key []byte) (err error) {
 		switch string(key) {
@@ -49,6 +58,12 @@ func readOffsetTables(data []byte) (t offsetTables, err error) {
 			return r.readIntMaps(t.offsets)
 		case "resetTable":
 			return r.readIntMaps(t.resets)
+		case "goneTable":
+			return r.object(func(key []byte) (err error) {
+				name := string(key)
+				t.gone[name], err = r.int64()
+				return err
+			})
 		case slaveSeenMember:
 			t.slaveSeen, err = r.bool()
 			return err
@@ -87,6 +102,15 @@ func (t *offsetTables) writeMembers(w *jsonWriter) {
 	if len(t.resets) > 0 {
 		writeIntMaps(w, "resetTable", t.resets)
 	}
+	if len(t.gone) == 0 {
+		return
+	}
+	w.key("goneTable")
+	w.beginObject()
+	for _, key := range slices.Sorted(maps.Keys(t.gone)) {
+		w.intMember(key, t.gone[key])
+	}
+	w.endObject()
 }
 
 func writeIntMaps(w *jsonWriter, name string, tables map[string]map[int32]int64) {
@@ -131,7 +155,7 @@ func (t *offsetTables) each(f func(key string, queueID int32, offset, resets int
 
 // newerThan are the entries of t that other does not have, or has older.
 func (t *offsetTables) newerThan(other *offsetTables) offsetTables {
-	found := offsetTables{offsets: make(map[string]map[int32]int64), resets: make(map[string]map[int32]int64)}
+	found := newOffsetTables()
 	t.each(func(key string, queueID int32, offset, resets int64) {
 		if theirs, theirResets := other.entry(key, queueID); newer(offset, resets, theirs, theirResets) {
 			if offset >= 0 {
@@ -139,6 +163,9 @@ func (t *offsetTables) newerThan(other *offsetTables) offsetTables {
 			}
 			if resets > 0 {
 				putInt(found.resets, key, queueID, resets)
+			}
+			if since, ok := t.gone[key]; ok {
+				found.gone[key] = since
 			}
 		}
 	})
@@ -159,9 +186,11 @@ func putInt(tables map[string]map[int32]int64, key string, queueID int32, n int6
 // Merge takes over what another loopmq node has newer. A master takes no offset beyond the end of its queue: messages
 // that are sent later get those numbers. A slave's log may be behind its master's offsets; its end is nil.
 func (m *ConsumerOffsetManager) Merge(t *offsetTables, end func(topic string, queueID int32) int64) {
+	now := time.Now()
 	t.each(func(key string, queueID int32, offset, resets int64) {
 		topic, ok := m.acceptable(key, queueID, offset)
-		if !ok {
+		since, gone := t.gone[key]
+		if !ok || gone && offset < 0 && resetsExpired(since, now) {
 			return
 		}
 		if end != nil && offset > 0 {
@@ -174,8 +203,12 @@ func (m *ConsumerOffsetManager) Merge(t *offsetTables, end func(topic string, qu
 		if !ok {
 			mine = -1
 		}
+		before := s.gone[key]
 		if newer(offset, resets, mine, s.resets[key][queueID]) {
 			m.setLocked(s, key, queueID, offset, resets)
+		}
+		if _, goneHere := s.gone[key]; gone && goneHere {
+			s.gone[key] = max(before, min(since, now.UnixMilli()))
 		}
 	})
 }
@@ -215,7 +248,7 @@ func (m *ConsumerOffsetManager) acceptable(key string, queueID int32, offset int
 	return topic, ok && queueID >= 0 && offset >= -1 && checkGroupName(group) == nil && checkTableTopicName(topic) == nil
 }
 
-// setLocked stores an entry; offset −1 removes it, and its resets stay, so that no other node brings it back.
+// setLocked stores an entry; offset −1 removes it, and its resets stay, for a time, so that no other node brings it back.
 func (m *ConsumerOffsetManager) setLocked(s *offsetShard, key string, queueID int32, offset, resets int64) {
 	_, known := s.tables[key][queueID]
 	_, reset := s.resets[key][queueID]
@@ -224,6 +257,7 @@ func (m *ConsumerOffsetManager) setLocked(s *offsetShard, key string, queueID in
 		return
 	case offset >= 0:
 		putInt(s.tables, key, queueID, offset)
+		delete(s.gone, key)
 	case known:
 		delete(s.tables[key], queueID)
 		m.entries.Add(-1)
@@ -231,10 +265,30 @@ func (m *ConsumerOffsetManager) setLocked(s *offsetShard, key string, queueID in
 			delete(s.tables, key)
 		}
 	}
-	if resets > 0 && (reset || m.resets.Add(1) <= offsetEntriesMax) {
+	if resets > 0 && (reset || m.roomForResets()) {
 		putInt(s.resets, key, queueID, resets)
 	}
+	s.goneLocked(key)
 	m.commits.Add(1)
+}
+
+// goneLocked notes since when a key has resets only.
+func (s *offsetShard) goneLocked(key string) {
+	if _, ok := s.gone[key]; !ok && len(s.tables[key]) == 0 && len(s.resets[key]) > 0 {
+		s.gone[key] = time.Now().UnixMilli()
+	}
+}
+
+func resetsExpired(since int64, now time.Time) bool {
+	return now.UnixMilli()-since > offsetResetsKept.Milliseconds()
+}
+
+func (m *ConsumerOffsetManager) roomForResets() bool {
+	if m.resets.Add(1) <= offsetEntriesMax {
+		return true
+	}
+	m.resets.Add(-1)
+	return false
 }
 
 func (m *ConsumerOffsetManager) roomForEntry(key string) bool {

@@ -418,6 +418,101 @@ func TestOffsetsConverge(t *testing.T) {
 	}
 }
 
+// What a node remembers of groups and topics that are gone holds off a node that was away, and goes after a time: from
+// memory and the file, and no node gets it back from another.
+func TestResetsOfWhatIsGone(t *testing.T) {
+	disk := faultfs.New()
+	one, other := tableBroker(t, disk, nil).offsets, tableBroker(t, faultfs.New(), nil).offsets
+	tell := func(to, from *ConsumerOffsetManager, at time.Time) {
+		tables := from.snapshotAt(at)
+		to.Merge(&tables, nil)
+	}
+	wantGone := func(what string, m *ConsumerOffsetManager, at time.Time, want bool) {
+		t.Helper()
+		tables := m.snapshotAt(at)
+		if got := len(tables.resets["T@g"]) == 0 && len(tables.gone) == 0; got != want || m.Query("g", "T", 0) != -1 {
+			t.Fatalf("%s: %+v", what, tables)
+		}
+	}
+	for q := range int32(3) {
+		one.Commit("g", "T", q, 10)
+	}
+	one.Commit("h", "T2", 0, 10)
+	one.Commit("h", "T2", 0, 5) // set back, and there
+	tell(other, one, time.Now())
+	away := other.snapshot()
+
+	one.RemoveTopic("T")
+	deleted := time.Now()
+	one.Merge(&away, nil)
+	wantGone("offsets of a node that was away", one, deleted, false)
+	tell(other, one, time.Now())
+	wantGone("at the other node", other, deleted, false)
+	one.Commit("g", "T", 0, 7) // it is there again, and goes again
+	if tables := one.snapshot(); len(tables.gone) > 0 {
+		t.Fatalf("%+v", tables)
+	}
+	one.RemoveTopic("T")
+	if err := one.Persist(); err != nil {
+		t.Fatal(err)
+	}
+	tell(other, one, time.Now())
+	one = tableBroker(t, disk, nil).offsets
+	wantGone("after a restart", one, time.Now(), false)
+	if a, b := one.snapshot(), other.snapshot(); !reflect.DeepEqual(a, b) {
+		t.Fatalf("the times do not travel:\n%+v\n%+v", a, b)
+	}
+	early, third := one.snapshot(), tableBroker(t, faultfs.New(), nil).offsets
+	early.gone["T@g"] -= 1000
+	third.Merge(&early, nil)
+	if got := third.snapshot().gone["T@g"]; got != early.gone["T@g"] {
+		t.Fatalf("gone since %d, was told %d", got, early.gone["T@g"])
+	}
+
+	late := time.Now().Add(offsetResetsKept + time.Second)
+	old := one.snapshot()
+	for key := range old.gone {
+		old.gone[key] = deleted.Add(-offsetResetsKept - time.Second).UnixMilli()
+	}
+	wantGone("after its time", one, late, true)
+	version := one.version()
+	one.Merge(&old, nil)
+	wantGone("told by a node that still has them", one, time.Now(), true)
+	if got := one.version(); got != version {
+		t.Errorf("version %s after %s: slaves would copy it all, and offer theirs again", got, version)
+	}
+	if n := one.resets.Load(); n != 1 {
+		t.Errorf("%d resets are counted, one is there", n)
+	}
+	if tables := one.snapshotAt(late); tables.resets["T2@h"][0] != 1 || one.Query("h", "T2", 0) != 5 {
+		t.Errorf("resets of what is there: %+v", tables)
+	}
+	one.Commit("h", "T2", 0, 8)
+	if err := one.Persist(); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := disk.ReadFile("/store/config/consumerOffset.json"); err != nil || bytes.Contains(text, []byte("T@g")) {
+		t.Errorf("%v: %s", err, text)
+	}
+	mine, theirs := other.snapshot(), one.snapshotAt(late)
+	if ahead := mine.newerThan(&theirs); !ahead.empty() && ahead.gone["T@g"] == 0 {
+		t.Errorf("an offer without its time: %+v", ahead)
+	}
+}
+
+// A file of before has no times: they begin at the start.
+func TestResetsWithoutATime(t *testing.T) {
+	disk := faultfs.New()
+	writeTable(t, disk, "consumerOffset.json", `{"offsetTable":{"U@g":{0:5}},"resetTable":{"T@g":{0:2,1:1},"U@g":{0:1}}}`)
+	m := tableBroker(t, disk, nil).offsets
+	if tables := m.snapshot(); len(tables.gone) != 1 || len(tables.resets) != 2 {
+		t.Fatalf("%+v", tables)
+	}
+	if tables := m.snapshotAt(time.Now().Add(offsetResetsKept + time.Second)); len(tables.gone) != 0 || len(tables.resets) != 1 || m.resets.Load() != 1 {
+		t.Fatalf("%+v", tables)
+	}
+}
+
 // What a slave serves, and what it refuses with which code.
 func TestSlaveRules(t *testing.T) {
 	m := startTestBroker(t, nil)
