@@ -133,7 +133,7 @@ var adminChanges = map[int32]adminHandler{
 // registerAdmin registers what clients and tools ask beside messages: clients, offsets, locks, tables, administration.
 func (b *BrokerController) registerAdmin(server *reactor.RemotingServer) {
 	const vip = true
-	clients := &ClientManageProcessor{b}
+	clients := newClientManageProcessor(b)
 	for _, code := range []int32{remoting.HeartBeat, remoting.UnregisterClient, remoting.CheckClientConfig} {
 		server.RegisterProcessor(code, clients, nil, vip)
 	}

@@ -5,8 +5,10 @@ package engine
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -187,6 +189,8 @@ func TestNotificationsCanBeSwitchedOff(t *testing.T) {
 	f(false, true)
 }
 
+func noTopics(string) bool { return false }
+
 // What one connection may make the broker keep is bounded.
 func TestClientLimits(t *testing.T) {
 	consumers, session := newConsumerManager(), new(reactor.Session)
@@ -219,7 +223,7 @@ func TestClientLimits(t *testing.T) {
 	for i := range tagsMax {
 		codes = fmt.Appendf(codes, ",%d", i+1)
 	}
-	if _, err := readHeartbeat(append(codes, `]}]}]}`...)); err == nil {
+	if _, err := readHeartbeat(append(codes, `]}]}]}`...), noTopics); err == nil {
 		t.Fatal("a subscription to more tags than there may be")
 	}
 	if _, err := readLockBatch([]byte(`{"clientId":"c","consumerGroup":"g","mqSet":[` + many("{}", lockQueuesMax+1) + `]}`)); err == nil {
@@ -253,7 +257,6 @@ func TestBadBodiesAreRefused(t *testing.T) {
 	c := b.dial()
 	for _, text := range []string{
 		"", "{", "null", "garbage", `{"clientID":7}x`, `{"clientID":""}`, `{"clientID":"c","consumerDataSet":[{"groupName":"a b"}]}`,
-		`{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":[{"topic":"a/b"}]}]}`,
 		`{"clientID":"c","producerDataSet":[{"groupName":""}]}`, `{"clientID":"c","consumerDataSet":[{"groupName":"g","consumeType":"é"}]}`,
 		`{"clientID":"` + strings.Repeat("c", clientIDLengthMax+1) + `"}`, strings.Repeat(`{"clientID":`, 100_000), strings.Repeat("[", 1<<20),
 		`{"clientID":"c","x":"` + strings.Repeat("x", loopBodyMax) + `"}`, "\x00\xff\xfe",
@@ -283,6 +286,61 @@ func TestBadBodiesAreRefused(t *testing.T) {
 		remoting.GetEarliestMsgStoreTime, remoting.UpdateAndCreateTopic, remoting.InvokeBrokerToResetOffset, remoting.QueryConsumeQueue,
 	} {
 		wantCode(t, c.call(code, nil, "topic", "T", "consumerGroup", "g", "queueId", "x", "timestamp", "y", "readQueueNums", "z"), remoting.SystemError)
+	}
+}
+
+// What is not legal in a heartbeat takes nothing else of the client down, and is said once, not every 30 s.
+func TestHeartbeatWithIllegalParts(t *testing.T) {
+	b, _, _, log := startLoggedBroker(t, func(*Config) {})
+	c := b.dial()
+	beat := func(consumers, producers string) *remoting.Command {
+		return c.call(remoting.HeartBeat, []byte(`{"clientID":"c1","consumerDataSet":[`+consumers+`],"producerDataSet":[`+producers+`]}`))
+	}
+	consumer := func(group, how, subscriptions string) string {
+		return `{"groupName":"` + group + `","consumeType":"` + how + `","subscriptionDataSet":[` + subscriptions + `]}`
+	}
+	wantGroups := func(topics string, groups ...string) {
+		t.Helper()
+		for _, group := range groups {
+			if info := b.consumers.Get(group); info == nil || fmt.Sprint(slices.Sorted(maps.Keys(info.Subscriptions))) != topics {
+				t.Fatalf("%s: %+v; want a subscription to %s", group, info, topics)
+			}
+		}
+		if n := b.consumers.Len(); n != len(groups) || b.producers.Get("p") == nil || b.producers.Len() != 1 {
+			t.Fatalf("%d groups of consumers, %d of producers", n, b.producers.Len())
+		}
+		wantCode(t, c.call(remoting.UnregisterClient, nil, "clientID", "c1", "producerGroup", "p"), remoting.Success)
+		for _, group := range groups {
+			wantCode(t, c.call(remoting.UnregisterClient, nil, "clientID", "c1", "consumerGroup", group), remoting.Success)
+		}
+	}
+	const legal, producer = `{"topic":"T"},{"topic":"U"}`, `{"groupName":"p"}`
+	for _, illegal := range []string{
+		`{"topic":"a/b"}`, `{"topic":"a.b","codeSet":[1],"tagsSet":["x"]}`, `{}`, `{"topic":null}`, `{"topic":"X","expressionType":"é"}`,
+		`{"topic":"` + strings.Repeat("t", 1000) + `"}`,
+	} {
+		wantCode(t, beat(consumer("g", "CONSUME_PASSIVELY", illegal+","+legal)+","+consumer("h", "CONSUME_PASSIVELY", legal), producer), remoting.Success)
+		wantGroups("[T U]", "g", "h")
+	}
+	for _, illegal := range []string{consumer("a b", "CONSUME_PASSIVELY", legal), consumer("", "CONSUME_PASSIVELY", legal), consumer("x", "é", legal), consumer("x", "7", legal)} {
+		wantCode(t, beat(illegal+","+consumer("g", "CONSUME_PASSIVELY", legal), producer), remoting.SystemError)
+		wantGroups("[T U]", "g")
+	}
+	wantCode(t, beat(consumer("g", "CONSUME_PASSIVELY", legal), `{"groupName":"a b"},`+producer), remoting.SystemError)
+	wantGroups("[T U]", "g")
+	// Nothing is illegal in the name of a topic that is there: those of a broker and a cluster have dots.
+	if err := b.topics.table.change(map[string]*TopicConfig{"host.name": newTopicConfig("host.name", 1, 6)}); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, beat(consumer("g", "CONSUME_PASSIVELY", `{"topic":"host.name"}`), producer), remoting.Success)
+	wantGroups("[host.name]", "g")
+	// What is no JSON says nothing of the rest.
+	wantCode(t, beat(consumer("g", "CONSUME_PASSIVELY", legal), producer+`,{"groupName":`), remoting.SystemError)
+	if b.consumers.Len()+b.producers.Len() != 0 {
+		t.Fatal("a broken heartbeat left a client")
+	}
+	if n := len(log.with("not legal and passed over")); n == 0 || n > 5 { // of 11; one a minute
+		t.Fatalf("said %d times", n)
 	}
 }
 

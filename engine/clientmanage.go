@@ -3,6 +3,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -24,7 +25,17 @@ const (
 // ClientManageProcessor serves heartbeats, goodbyes and the check of a client's filter, on the loop: memory only, no
 // outside call, no file. What a heartbeat creates is written and registered later (apache/rocketmq#7870).
 // Source: ClientManageProcessor.
-type ClientManageProcessor struct{ b *BrokerController }
+type ClientManageProcessor struct {
+	b       *BrokerController
+	skipped reactor.Sometimes // log lines
+}
+
+// skippedLogInterval is how often it is said that parts of heartbeats are passed over: clients send them every 30 s.
+const skippedLogInterval = time.Minute
+
+func newClientManageProcessor(b *BrokerController) *ClientManageProcessor {
+	return &ClientManageProcessor{b: b, skipped: reactor.Sometimes{Interval: skippedLogInterval}}
+}
 
 // Process serves 34, 35 and 46.
 func (p *ClientManageProcessor) Process(req *reactor.Request) {
@@ -49,9 +60,30 @@ type heartbeatData struct {
 	consumers  []*consumerData
 	unitGroups map[string]bool
 	withoutSub bool
+	skipped    error // the first part that was passed over, nil if none was
+	refused    error // the first group of these
+
+	exists func(topic string) bool // whatever it is called
 }
 
-func readHeartbeat(body []byte) (h heartbeatData, err error) {
+// skip passes over a subscription that is not legal: the rest of the client works, as at RocketMQ, which takes any name.
+func (h *heartbeatData) skip(what, name string, cause error) {
+	if h.skipped == nil {
+		h.skipped = fmt.Errorf("%s %q: %w", what, abbreviate([]byte(name)), cause)
+	}
+}
+
+// refuse passes over a group, which is the client's answer too: it would take itself for registered.
+func (h *heartbeatData) refuse(what, name string, cause error) {
+	h.skip(what, name, cause)
+	if h.refused == nil {
+		h.refused = fmt.Errorf("%s %q: %w", what, abbreviate([]byte(name)), cause)
+	}
+}
+
+// readHeartbeat fails for what is no heartbeat, and for one beyond a limit.
+func readHeartbeat(body []byte, exists func(topic string) bool) (h heartbeatData, err error) {
+	h.exists = exists
 	if len(body) > loopBodyMax {
 		return h, fmt.Errorf("a heartbeat of %d bytes, more than %d", len(body), loopBodyMax)
 	}
@@ -92,19 +124,23 @@ func (h *heartbeatData) readProducer(r *jsonReader) error {
 		}
 		return r.skip()
 	})
-	if err == nil {
-		err = checkGroupName(group)
-	}
-	if err == nil && len(h.producers) >= sessionGroupsMax {
-		err = errSessionGroups
+	switch {
+	case err != nil:
+		return err
+	case checkGroupName(group) != nil:
+		h.refuse("producer group", group, errGroupName)
+		return nil
+	case len(h.producers) >= sessionGroupsMax:
+		return errSessionGroups
 	}
 	h.producers = append(h.producers, group)
-	return err
+	return nil
 }
 
 func (h *heartbeatData) readConsumer(r *jsonReader) error {
 	c := &consumerData{subscriptions: make(map[string]*SubscriptionData)}
 	unit := false
+	var illegal error
 	err := r.object(func(key []byte) (err error) {
 		switch string(key) {
 		case "groupName":
@@ -119,24 +155,26 @@ func (h *heartbeatData) readConsumer(r *jsonReader) error {
 		case "unitMode":
 			unit, err = r.bool()
 		case "subscriptionDataSet":
-			err = r.array(func() error {
-				sub, err := r.readSubscription()
-				if err == nil && len(c.subscriptions) >= groupSubscriptionsMax {
-					err = fmt.Errorf("group %s subscribes to more than %d topics", c.group, groupSubscriptionsMax)
-				}
-				c.subscriptions[sub.Topic] = sub
-				return err
-			})
+			err = r.array(func() error { return h.readSubscription(r, c) })
 		default:
 			err = r.skip()
 		}
+		if errors.Is(err, errConstant) {
+			illegal, err = err, nil
+		}
 		return err
 	})
-	if err == nil {
-		err = checkGroupName(c.group)
+	if err == nil && illegal == nil {
+		illegal = checkGroupName(c.group)
 	}
-	if err == nil && len(h.consumers) >= sessionGroupsMax {
-		err = errSessionGroups
+	switch {
+	case err != nil:
+		return err
+	case illegal != nil:
+		h.refuse("consumer group", c.group, illegal)
+		return nil
+	case len(h.consumers) >= sessionGroupsMax:
+		return errSessionGroups
 	}
 	h.consumers = append(h.consumers, c)
 	if unit {
@@ -145,29 +183,52 @@ func (h *heartbeatData) readConsumer(r *jsonReader) error {
 		}
 		h.unitGroups[c.group] = true
 	}
-	return err
+	return nil
 }
 
-// enum reads the name of a Java constant; tools parse it back, so what is no name is refused. The C++ client writes its
+// readSubscription adds one to its consumer.
+func (h *heartbeatData) readSubscription(r *jsonReader, c *consumerData) error {
+	sub, illegal, err := r.readSubscription()
+	if illegal == nil && err == nil && !h.exists(sub.Topic) {
+		illegal = checkTableTopicName(sub.Topic)
+	}
+	switch {
+	case err != nil:
+		return err
+	case illegal != nil:
+		h.skip("subscription to topic", sub.Topic, illegal)
+		return nil
+	case len(c.subscriptions) >= groupSubscriptionsMax:
+		return fmt.Errorf("group %s subscribes to more than %d topics", c.group, groupSubscriptionsMax)
+	}
+	c.subscriptions[sub.Topic] = sub
+	return nil
+}
+
+// errConstant is a value that was read, and is no constant.
+var errConstant = errors.New("want the name or the number of a constant")
+
+// enum reads the name of a Java constant; tools parse it back, so what is no name is errConstant. The C++ client writes its
 // number: constants are in Java's order.
 func (r *jsonReader) enum(constants ...string) (string, error) {
 	const enumLengthMax = 64
 	s, err := r.text()
 	if n, numberErr := strconv.Atoi(s); err == nil && numberErr == nil {
 		if n < 0 || n >= len(constants) {
-			return "", r.fail("want the name or the number of a constant")
+			return "", errConstant
 		}
 		return constants[n], nil
 	}
 	if err == nil && (len(s) > enumLengthMax || !nameBytes(s)) {
-		err = r.fail("want the name of a constant")
+		err = errConstant
 	}
 	return s, err
 }
 
-func (r *jsonReader) readSubscription() (*SubscriptionData, error) {
-	s := new(SubscriptionData)
-	err := r.object(func(key []byte) (err error) {
+// readSubscription reads all of one, also when a part of it is illegal.
+func (r *jsonReader) readSubscription() (s *SubscriptionData, illegal, err error) {
+	s = new(SubscriptionData)
+	err = r.object(func(key []byte) (err error) {
 		switch string(key) {
 		case "topic":
 			s.Topic, err = r.text()
@@ -194,31 +255,42 @@ func (r *jsonReader) readSubscription() (*SubscriptionData, error) {
 		default:
 			err = r.skip()
 		}
+		if errors.Is(err, errConstant) {
+			illegal, err = err, nil
+		}
 		return err
 	})
-	if err == nil {
-		err = checkTableTopicName(s.Topic)
-	}
-	return s, err
+	return s, illegal, err
 }
 
 // heartBeat follows ClientManageProcessor#heartBeat.
 func (p *ClientManageProcessor) heartBeat(req *reactor.Request) answer {
-	h, err := readHeartbeat(req.Body)
+	h, err := readHeartbeat(req.Body, func(topic string) bool { return p.b.topics.Get(topic) != nil })
 	if err != nil {
 		return refused(remoting.SystemError, err.Error())
 	}
 	now := time.Now()
+	if h.skipped != nil {
+		if suppressed, ok := p.skipped.Allow(now); ok {
+			p.b.logger.Warn("part of a heartbeat is not legal and passed over", "client", h.clientID, "peer", req.Session.RemoteAddr(),
+				"err", h.skipped, "suppressed", suppressed)
+		}
+	}
+	// A group that is not legal, or finds no room, does not keep the others out.
+	err = h.refused
 	for _, data := range h.consumers {
-		if err := p.registerConsumer(req, &h, data, now); err != nil {
-			return refused(remoting.SystemError, err.Error())
+		if failed := p.registerConsumer(req, &h, data, now); err == nil {
+			err = failed
 		}
 	}
 	for _, group := range h.producers {
 		client := newClientChannelInfo(req.Session, h.clientID, req.Language, req.Version, now)
-		if err := p.b.producers.Register(client, group); err != nil {
-			return refused(remoting.SystemError, err.Error())
+		if failed := p.b.producers.Register(client, group); err == nil {
+			err = failed
 		}
+	}
+	if err != nil {
+		return refused(remoting.SystemError, err.Error())
 	}
 	return answer{}
 }

@@ -675,7 +675,7 @@ func FuzzHeartbeat(f *testing.F) {
 		`"messageModel":"CLUSTERING","subscriptionDataSet":[{"classFilterMode":false,"codeSet":[97,98],"expressionType":"TAG","subString":"a||b",` +
 		`"subVersion":1796029137699,"tagsSet":["a","b"],"topic":"T"}],"unitMode":false}],"producerDataSet":[{"groupName":"p"}]}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		h, err := readHeartbeat(body)
+		h, err := readHeartbeat(body, noTopics)
 		if err != nil {
 			return
 		}
