@@ -17,8 +17,12 @@ import (
 // namespaceOrderTopicConfig holds, by topic, the "broker:queues;…" lists of order topics.
 const namespaceOrderTopicConfig = "ORDER_TOPIC_CONFIG"
 
-// kvEntriesMax bounds the KV table over all namespaces; put refuses beyond it.
-const kvEntriesMax = 100_000
+const (
+	// kvEntriesMax bounds the KV table over all namespaces, an empty one counted too; put refuses beyond it.
+	kvEntriesMax = 100_000
+	// kvBytesMax bounds it as JSON: a namespace goes out in one frame, order topics to each broker that registers.
+	kvBytesMax = 12 << 20
+)
 
 // kvTable is an immutable namespace → key → value table.
 type kvTable struct {
@@ -36,9 +40,25 @@ func (t *kvTable) encodeNamespace(namespace string) []byte {
 	return append(appendObject([]byte(`{"table":`), table, appendString), '}')
 }
 
+// entries counts a namespace without keys too: the last order topic that is deleted leaves one, and so brokers learn of it.
 func (t *kvTable) entries() (n int) {
 	for _, table := range t.ConfigTable {
-		n += len(table)
+		n += max(1, len(table))
+	}
+	return n
+}
+
+func (t *kvTable) jsonSize() (n int) {
+	var buf []byte
+	size := func(s string) int {
+		buf = appendString(buf[:0], s)
+		return len(buf) + 1
+	}
+	for namespace, table := range t.ConfigTable {
+		n += size(namespace) + len(`{},`)
+		for key, value := range table {
+			n += size(key) + size(value)
+		}
 	}
 	return n
 }
@@ -99,10 +119,14 @@ func (m *KVConfigManager) Put(namespace, key, value string) error {
 		if t.entries() >= kvEntriesMax && t.get(namespace, key) == "" {
 			return fmt.Errorf("the KV table is full: %d entries", kvEntriesMax)
 		}
+		before := t.jsonSize()
 		if t.ConfigTable[namespace] == nil {
 			t.ConfigTable[namespace] = make(map[string]string)
 		}
 		t.ConfigTable[namespace][key] = value
+		if size := t.jsonSize(); size > kvBytesMax && size > before {
+			return fmt.Errorf("the KV table is full: it would have %d bytes, the limit is %d", size, kvBytesMax)
+		}
 		return nil
 	})
 }

@@ -5,6 +5,8 @@ package namesrv
 import (
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -90,5 +92,47 @@ func TestKVConfigIsBounded(t *testing.T) {
 	}
 	if err := m.Put("ns", "mine", "w"); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Namespaces count also when nothing is left in them, and so do bytes.
+func TestKVConfigIsBoundedInEveryWay(t *testing.T) {
+	m := &KVConfigManager{}
+	empty := make(map[string]map[string]string, kvEntriesMax)
+	for i := range kvEntriesMax - 1 {
+		empty[strconv.Itoa(i)] = map[string]string{}
+	}
+	m.table.Store(&kvTable{ConfigTable: empty})
+	if err := m.Put("ns", "key", "v"); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Delete("ns", "key"); err != nil {
+		t.Fatal(err)
+	}
+	if body := m.table.Load().encodeNamespace("ns"); string(body) != `{"table":{}}` {
+		t.Fatalf("what brokers are told of the last key that went: %s", body)
+	}
+	if err := m.Put("other", "key", "v"); err == nil {
+		t.Fatal("a namespace beyond the limit is taken")
+	}
+
+	m = &KVConfigManager{}
+	m.table.Store(&kvTable{})
+	half := strings.Repeat("v", kvBytesMax/2)
+	if err := m.Put("ns", "one", half); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Put("ns", "two", half); err == nil {
+		t.Fatal("bytes beyond the limit are taken")
+	}
+	if err := m.Put("ns", "escaped", strings.Repeat("\x01", kvBytesMax/10)); err == nil {
+		t.Fatal("bytes that escape to more than the limit are taken")
+	}
+	if got := m.table.Load().jsonSize(); got < len(m.table.Load().encodeNamespace("ns"))-len(`{"table":{}}`) {
+		t.Fatalf("%d bytes are counted for %d", got, len(m.table.Load().encodeNamespace("ns")))
+	}
+	m.table.Store(&kvTable{ConfigTable: map[string]map[string]string{"ns": {"k": half + half + half}}}) // from a file
+	if err := m.Put("ns", "k", half+half); err != nil {
+		t.Fatalf("one that gets smaller: %v", err)
 	}
 }

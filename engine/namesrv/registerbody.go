@@ -50,6 +50,8 @@ type topicConfig struct {
 type topicTable struct {
 	DataVersion      dataVersion            `json:"dataVersion"`
 	TopicConfigTable map[string]topicConfig `json:"topicConfigTable"`
+
+	overLimit int // topics of a compressed body beyond topicsMax: they are not kept
 }
 
 // decodeRegisterBody reads the body of REGISTER_BROKER in the form that its sender uses; an absent body is an empty table.
@@ -110,6 +112,10 @@ func inflateRegisterBody(body []byte, limit int) (table topicTable, err error) {
 		t, err := parseTopicLine(string(line))
 		if err != nil {
 			return table, err
+		}
+		if len(table.TopicConfigTable) == topicsMax {
+			table.overLimit++
+			continue
 		}
 		table.TopicConfigTable[t.TopicName] = t
 	}

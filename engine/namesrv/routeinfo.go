@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"loopmq/reactor"
 )
 
 const (
@@ -23,6 +25,12 @@ const (
 	nameMax = 255
 	// topicNameMax bounds topic names: 127 for users, more for retry topics of 5.x.
 	topicNameMax = 255
+	// topicsMax bounds topics, topicQueuesMax what brokers offer of them: an entry for each broker of a topic. Beyond them a
+	// registration is taken without the topics that are new, which get in when there is room again.
+	topicsMax      = 500_000
+	topicQueuesMax = 4_000_000
+	// fullLogInterval is how often it is said that there is no room: brokers register every 30 s.
+	fullLogInterval = time.Minute
 )
 
 var (
@@ -73,7 +81,7 @@ type liveBroker struct {
 	haServerAddr string
 	conn         connection
 	bodyHash     uint64 // of the body taken last: a registration with the same bytes changes nothing
-	bodyLen      int
+	bodyLen      int    // -1 when not all of its topics were taken
 }
 
 // RouteInfoManager is the table of brokers and topics. Its methods may be called by any goroutine; changes are made
@@ -85,12 +93,18 @@ type RouteInfoManager struct {
 	// liveConns counts, for event loops, the live entries of a connection: a close that registered nothing is no event.
 	liveConns sync.Map // connection → struct{}
 
+	topicsLimit, queuesLimit int
+	full                     reactor.Sometimes // log lines
+
 	changes sync.Mutex // guards live, and publishing
 	live    map[liveKey]*liveBroker
 }
 
 func newRouteInfoManager(logger *slog.Logger, config func() *Config) *RouteInfoManager {
-	m := &RouteInfoManager{logger: logger, config: config, live: make(map[liveKey]*liveBroker)}
+	m := &RouteInfoManager{
+		logger: logger, config: config, live: make(map[liveKey]*liveBroker),
+		topicsLimit: topicsMax, queuesLimit: topicQueuesMax, full: reactor.Sometimes{Interval: fullLogInterval},
+	}
 	m.table.Store(&routeTable{topics: map[string]*topicRoute{}, brokers: &brokerTable{byName: map[string]*brokerData{}}})
 	return m
 }
@@ -99,13 +113,14 @@ func newRouteInfoManager(logger *slog.Logger, config func() *Config) *RouteInfoM
 type edit struct {
 	topics     map[string]*topicRoute
 	brokers    map[string]*brokerData
+	queues     int // entries of all topics
 	ownTopics  bool
 	ownBrokers bool
 }
 
 func (m *RouteInfoManager) begin() *edit {
 	t := m.table.Load()
-	return &edit{topics: t.topics, brokers: t.brokers.byName}
+	return &edit{topics: t.topics, brokers: t.brokers.byName, queues: t.queues}
 }
 
 func (m *RouteInfoManager) publish(e *edit) {
@@ -116,7 +131,7 @@ func (m *RouteInfoManager) publish(e *edit) {
 	if e.ownBrokers {
 		brokers = &brokerTable{byName: e.brokers}
 	}
-	m.table.Store(&routeTable{topics: e.topics, brokers: brokers})
+	m.table.Store(&routeTable{topics: e.topics, brokers: brokers, queues: e.queues})
 }
 
 func (e *edit) setBroker(b *brokerData) {
@@ -135,6 +150,10 @@ func (e *edit) setQueues(topic string, queues []queueData) {
 	if !e.ownTopics {
 		e.topics, e.ownTopics = maps.Clone(e.topics), true
 	}
+	if route := e.topics[topic]; route != nil {
+		e.queues -= len(route.queues)
+	}
+	e.queues += len(queues)
 	if len(queues) == 0 {
 		delete(e.topics, topic)
 		return
@@ -217,6 +236,9 @@ func (m *RouteInfoManager) Register(r *registration, now time.Time) (registered,
 	if err := checkNames(r.brokerID); err != nil {
 		return registered{}, err
 	}
+	if n := max(len(r.haServerAddr), len(r.zoneName)); n > nameMax {
+		return registered{}, fmt.Errorf("an HA address or zone of %d bytes, the limit is %d", n, nameMax)
+	}
 	m.changes.Lock()
 	defer m.changes.Unlock()
 
@@ -230,6 +252,10 @@ func (m *RouteInfoManager) Register(r *registration, now time.Time) (registered,
 		return registered{}, fmt.Errorf("%w: %d brokers are registered, the limit", errRegisterRefused, brokersMax)
 	}
 	e := m.begin()
+	renamed := was != nil && was.brokerName != r.brokerName
+	if renamed {
+		e.withdraw([]*liveBroker{was}) // nothing else would end what it was registered as
+	}
 	group := e.brokers[r.brokerName]
 	// Nobody holds the id, which is so too when another address took this one's place and left, with the topics.
 	first := group == nil || group.addrOf(r.id) == ""
@@ -253,15 +279,22 @@ func (m *RouteInfoManager) Register(r *registration, now time.Time) (registered,
 	if group == nil || !sameGroup(group, next) {
 		e.setBroker(next)
 	}
-	if !repeated {
-		changed := !known || was.version != topics.DataVersion
-		m.putTopics(e, next, r, topics.TopicConfigTable, changed)
-	}
-	m.live[key] = &liveBroker{
+	live := &liveBroker{
 		brokerID: r.brokerID, lastUpdate: now, timeout: timeout, version: topics.DataVersion,
 		haServerAddr: r.haServerAddr, conn: r.conn, bodyHash: hash, bodyLen: len(r.body),
 	}
-	if was == nil {
+	if !repeated {
+		changed := !known || was.version != topics.DataVersion
+		if refused := topics.overLimit + m.putTopics(e, next, r, topics.TopicConfigTable, changed); refused > 0 {
+			live.bodyLen = -1
+			m.logFull(r, refused, now)
+		}
+	}
+	m.live[key] = live
+	if renamed {
+		m.logger.Info("broker removed", "broker", was.brokerName, "id", was.id, "addr", was.addr, "because", "it registers under another name")
+	}
+	if was == nil || renamed {
 		m.logger.Info("broker registered", "broker", r.brokerName, "id", r.id, "addr", r.addr, "cluster", r.cluster, "ha", r.haServerAddr)
 	}
 	m.publish(e)
@@ -324,11 +357,12 @@ func sameGroup(a, b *brokerData) bool {
 }
 
 // putTopics merges the topics of a master, or of the lowest slave of a 5.x group that has none. A table that carries the
-// version already known only adds what is missing: a wiped permission stays wiped.
-func (m *RouteInfoManager) putTopics(e *edit, group *brokerData, r *registration, topics map[string]topicConfig, changed bool) {
+// version already known only adds what is missing: a wiped permission stays wiped. It counts the topics for which there was
+// no room.
+func (m *RouteInfoManager) putTopics(e *edit, group *brokerData, r *registration, topics map[string]topicConfig, changed bool) (refused int) {
 	primeSlave := r.id != masterID && r.actingMasterKnown && group.addrs[0].id == r.id
 	if r.id != masterID && !primeSlave {
-		return
+		return 0
 	}
 	if m.config().DeleteTopicWithBrokerRegistration && len(topics) > 1 && changed {
 		for topic := range e.topics {
@@ -338,7 +372,12 @@ func (m *RouteInfoManager) putTopics(e *edit, group *brokerData, r *registration
 		}
 	}
 	for topic, t := range topics {
-		if topic == "" || len(topic) > topicNameMax || !changed && e.queueOf(topic, r.brokerName) != nil {
+		there := e.queueOf(topic, r.brokerName) != nil
+		if topic == "" || len(topic) > topicNameMax || !changed && there {
+			continue
+		}
+		if !there && !m.roomFor(e, topic) {
+			refused++
 			continue
 		}
 		perm := t.Perm
@@ -349,6 +388,18 @@ func (m *RouteInfoManager) putTopics(e *edit, group *brokerData, r *registration
 			brokerName: r.brokerName, readQueueNums: t.ReadQueueNums, writeQueueNums: t.WriteQueueNums,
 			perm: perm, topicSysFlag: t.TopicSysFlag,
 		})
+	}
+	return refused
+}
+
+func (m *RouteInfoManager) roomFor(e *edit, topic string) bool {
+	return e.queues < m.queuesLimit && (e.topics[topic] != nil || len(e.topics) < m.topicsLimit)
+}
+
+func (m *RouteInfoManager) logFull(r *registration, refused int, now time.Time) {
+	if suppressed, ok := m.full.Allow(now); ok {
+		m.logger.Error("topics of a registration are not taken: there is no room for more", "broker", r.brokerName, "addr", r.addr,
+			"refused", refused, "topicsLimit", m.topicsLimit, "queuesLimit", m.queuesLimit, "suppressed", suppressed)
 	}
 }
 
@@ -379,16 +430,24 @@ func (m *RouteInfoManager) Unregister(id brokerID) error {
 	return nil
 }
 
-// remove takes addresses out; a group without any leaves the cluster and all routes.
+// remove forgets brokers, under changes.
 func (m *RouteInfoManager) remove(gone []*liveBroker, why string) {
-	e := m.begin()
-	emptied := make(map[string]bool)
 	for _, l := range gone {
 		delete(m.live, liveKey{l.cluster, l.addr})
 		if l.conn != nil {
 			m.forgetConn(l.conn)
 		}
 		m.logger.Info("broker removed", "broker", l.brokerName, "id", l.id, "addr", l.addr, "because", why)
+	}
+	e := m.begin()
+	e.withdraw(gone)
+	m.publish(e)
+}
+
+// withdraw takes addresses out of their groups; a group without any leaves the cluster and all routes.
+func (e *edit) withdraw(gone []*liveBroker) {
+	emptied := make(map[string]bool)
+	for _, l := range gone {
 		group := e.brokers[l.brokerName]
 		if group == nil || group.addrOf(l.id) != l.addr {
 			continue // another address took its place
@@ -410,7 +469,6 @@ func (m *RouteInfoManager) remove(gone []*liveBroker, why string) {
 			}
 		}
 	}
-	m.publish(e)
 }
 
 // watches says whether a broker is registered on the connection; for event loops.

@@ -358,6 +358,8 @@ func TestRegistrationsThatAreRefused(t *testing.T) {
 	f("no cluster", func(r *registration) { r.cluster = "" })
 	f("a negative id", func(r *registration) { r.id = -1 })
 	f("an endless name", func(r *registration) { r.brokerName = strings.Repeat("x", nameMax+1) })
+	f("an endless HA address", func(r *registration) { r.haServerAddr = strings.Repeat("x", nameMax+1) })
+	f("an endless zone", func(r *registration) { r.zoneName = strings.Repeat("x", nameMax+1) })
 	f("a body that is no JSON", func(r *registration) { r.body = []byte("{") })
 	f("a compressed body that is not", func(r *registration) { r.compressed = true })
 	f("a topic table of another form", func(r *registration) {
@@ -395,7 +397,7 @@ func TestRegisterBodyForms(t *testing.T) {
 	plain = counted(plain, "T 16 8 6 SINGLE_TAG")
 	plain = counted(plain, `U 1 1 4 MULTI_TAG {"+message.type":"NORMAL TYPE"}`)
 	plain = counted(plain, "[]")
-	want := topicTable{version(3), map[string]topicConfig{
+	want := topicTable{DataVersion: version(3), TopicConfigTable: map[string]topicConfig{
 		"T": {TopicName: "T", ReadQueueNums: 16, WriteQueueNums: 8, Perm: 6},
 		"U": {TopicName: "U", ReadQueueNums: 1, WriteQueueNums: 1, Perm: 4},
 	}}
@@ -471,6 +473,88 @@ func TestBrokersAreBounded(t *testing.T) {
 		t.Fatalf("one more: %v", err)
 	}
 	c.register(reg("a", 5, "h:5", nil, version(1), nil))
+}
+
+// Topics beyond the limit are left out, the rest of the registration is taken; they get in when there is room again.
+func TestTopicsAreBounded(t *testing.T) {
+	c := newCluster(t)
+	var log bytes.Buffer
+	c.m.logger = slog.New(slog.NewTextHandler(&log, nil))
+	c.m.topicsLimit, c.m.queuesLimit = 4, 6
+	kept := func(wantTopics, wantQueues int) {
+		t.Helper()
+		table := c.m.table.Load()
+		queues := 0
+		for _, route := range table.topics {
+			queues += len(route.queues)
+		}
+		if len(table.topics) != wantTopics || queues != wantQueues || table.queues != queues {
+			t.Fatalf("%d topics with %d queues, %d counted; want %d and %d", len(table.topics), queues, table.queues, wantTopics, wantQueues)
+		}
+	}
+	many := make(topics)
+	for i := range 10 {
+		many[fmt.Sprintf("T%d", i)] = "4 4 6"
+	}
+	one, two := &fakeConn{}, &fakeConn{}
+	c.register(reg("a", 0, "h:1", one, version(1), topics{"A": "4 4 6", "B": "4 4 6"}))
+	c.register(reg("b", 0, "h:2", two, version(1), many))
+	kept(4, 4)
+	if c.route("A") == "" || !strings.Contains(string(c.m.table.Load().brokers.encodeClusterInfo()), `"h:2"`) {
+		t.Fatal("what was there is gone, or the broker is not registered")
+	}
+	c.register(reg("b", 0, "h:2", two, version(1), many))
+	c.register(reg("b", 0, "h:2", two, version(2), topics{"A": "4 4 6", "B": "4 4 6", "more": "4 4 6"}))
+	kept(4, 6) // more queues of topics that are there, no more topics
+	c.register(reg("c", 0, "h:3", nil, version(1), topics{"A": "4 4 6"}))
+	kept(4, 6)
+	if n := strings.Count(log.String(), "there is no room for more"); n != 1 {
+		t.Fatalf("said %d times", n)
+	}
+
+	c.register(reg("b", 0, "h:2", two, version(3), many))
+	c.m.ConnectionClosed(one)
+	kept(4, 4)
+	c.m.DeleteTopic("A", "")
+	c.m.DeleteTopic("B", "")
+	kept(2, 2)
+	c.register(reg("b", 0, "h:2", two, version(3), many)) // the same bytes as before
+	kept(4, 4)
+	c.m.ConnectionClosed(two)
+	c.register(reg("c", 0, "h:3", nil, version(1), topics{"A": "4 4 6"}))
+	kept(1, 1)
+}
+
+// A compressed body may name more topics than there may be; it costs no memory for them.
+func TestTopicsOfACompressedBodyAreBounded(t *testing.T) {
+	plain := counted(nil, "{}")
+	const over = 10
+	plain = binary.BigEndian.AppendUint32(plain, topicsMax+over)
+	for i := range topicsMax + over {
+		plain = counted(plain, fmt.Sprintf("t%d 1 1 6 S", i))
+	}
+	table, err := inflateRegisterBody(deflate(plain), inflatedBodyMax)
+	if err != nil || len(table.TopicConfigTable) != topicsMax || table.overLimit != over {
+		t.Fatalf("%d topics, %d over, %v", len(table.TopicConfigTable), table.overLimit, err)
+	}
+}
+
+// An address that registers under one name after the other is one broker: nothing of an earlier name is left.
+func TestBrokerChangesItsName(t *testing.T) {
+	c := newCluster(t)
+	conn := &fakeConn{}
+	c.register(reg("other", 0, "h:9", nil, version(1), topics{"T": "4 4 6", "U": "1 1 6"}))
+	for i := range 20 {
+		c.register(reg(fmt.Sprintf("name%d", i), 0, "h:1", conn, version(1), topics{"T": "4 4 6", fmt.Sprintf("of%d", i): "1 1 6"}))
+	}
+	table := c.m.table.Load()
+	if names := table.brokers.sortedNames(); !slices.Equal(names, []string{"name19", "other"}) || len(table.topics) != 3 || c.route("of18") != "" {
+		t.Fatalf("brokers %v, %d topics", names, len(table.topics))
+	}
+	c.m.ConnectionClosed(conn)
+	if names := c.m.table.Load().brokers.sortedNames(); !slices.Equal(names, []string{"other"}) || strings.Contains(c.route("T"), "name") {
+		t.Fatalf("brokers %v, route %s", names, c.route("T"))
+	}
 }
 
 func BenchmarkRegister(b *testing.B) {

@@ -141,6 +141,7 @@ func (t *brokerTable) sortedNames() []string { return sortedKeys(t.byName) }
 type routeTable struct {
 	topics  map[string]*topicRoute
 	brokers *brokerTable
+	queues  int // entries of all topics
 }
 
 // zone is a client's wish for brokers of its own zone only. Source: ZoneRouteRPCHook.
