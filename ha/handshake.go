@@ -44,6 +44,7 @@ const (
 	refuseDiverged                // the logs differ and the slave may not cut
 	refuseFileSize                // the log files of the two have different sizes
 	refuseNotAllowed              // the allow-list, or a role that serves no slaves
+	refuseSameNode                // the node id is another's too
 )
 
 func isHandshake(phyOffset int64) bool { return phyOffset&handshakeMagicMask == handshakeMagic }

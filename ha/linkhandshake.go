@@ -56,6 +56,10 @@ func (l *haLink) onHello(m helloMessage, now time.Time) error {
 		return errors.New("the master's hello came late")
 	}
 	l.state, l.hello, l.handing, l.compare = linkComparing, m, false, nil
+	if m.node == l.client.state.node() {
+		return l.refuse(refuseSameNode, fmt.Sprintf("the master at %s has the node id of this slave. Either that is this slave itself: look at haMasterAddress here, at brokerIP2 and haListenPort of the master; "+
+			"or one store is a copy of the other: stop this slave, delete its ha.json, start it", l.addr), now)
+	}
 	if mine := l.client.config().MappedFileSizeCommitLog; mine != m.fileSize {
 		return l.refuse(refuseFileSize, fmt.Sprintf("mappedFileSizeCommitLog is %d at the master and %d here", m.fileSize, mine), now)
 	}

@@ -649,3 +649,40 @@ func TestSlaveFollowsRocketMQAtALoopmqAddress(t *testing.T) {
 	sendFrames(l, log, held)
 	s.holds(log, len(log))
 }
+
+// A slave that its settings lead back to itself, or to the master that it is a copy of, says so, and counts for nobody.
+func TestSlaveWithTheMastersNodeID(t *testing.T) {
+	t.Parallel()
+	log := someLog(31, 20).bytes
+	s := newTestSlave(t, log, func(c *Config) { c.Addr, c.SlaveTimeout, c.HaSlaveFallbehindMax = "127.0.0.1:0", testWait, 256<<20 })
+	itself := s.client.service
+	if err := itself.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(itself.Stop)
+	addr := itself.Addr().String()
+	s.addr.Store(&addr)
+	s.client.Wakeup()
+	refused := func() bool {
+		st := s.client.Status()
+		return st.State == "refused" && strings.Contains(st.Refused, "node id") && strings.Contains(st.Refused, "haMasterAddress") && s.client.link.Load() == nil
+	}
+	s.eventually("it refuses itself", refused)
+	if st := itself.Status(); st.InSyncSlaves() > 0 || st.Push2SlaveMaxOffset >= 0 {
+		t.Errorf("it is a slave of its own: %+v", st)
+	}
+	s.holds(log, len(log))
+
+	l := s.follow(newFakeMaster(t))
+	if begin := l.hello(helloMessage{end: storage.PhyOffset(len(log))}, log); int(begin) != len(log) {
+		t.Fatalf("begins at %d at a master of another id", begin)
+	}
+	l.Close()
+	l = s.follow(newFakeMaster(t))
+	m := helloMessage{fileSize: comparedFileSize, end: storage.PhyOffset(len(log)), node: s.client.state.node()}
+	l.send(m.append(nil))
+	if m, err := decodeRefuse(l.message(kindRefuse)); err != nil || m.reason != refuseSameNode || !strings.Contains(m.text, "ha.json") {
+		t.Fatalf("%+v, %v", m, err)
+	}
+	s.holds(log, len(log))
+}
