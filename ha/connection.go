@@ -20,6 +20,9 @@ const (
 	// refuseDelay is how long a refused slave is kept waiting before its connection closes: RocketMQ's 4.x slaves come
 	// back without a pause of their own, thousands of times a second.
 	refuseDelay = 5 * time.Second
+	// copiedHeartbeats is how many heartbeats a connection goes on after another slave with its node id has come, until
+	// they count as two stores: what a slave sent before it lost a connection may arrive behind its next one.
+	copiedHeartbeats = 2
 )
 
 // connectionState is how far a slave's connection has got.
@@ -324,6 +327,20 @@ func (c *HAConnection) refuse(now time.Time, reason refuseReason, text string) {
 	}
 }
 
+// isCopy says that another slave with this one's node id is served as well, from before. A store that was copied with its
+// ha.json has it. Two such stores would count as one, also when a master asks who holds what it has lost.
+func (c *HAConnection) isCopy(cfg *Config) bool {
+	before := c.service.servedBefore(c, c.slave().node)
+	return before != nil && before.lastReadTimestamp.Sub(c.since) > copiedHeartbeats*cfg.HaSendHeartbeatInterval
+}
+
+// refuseCopy refuses it, and from now on whoever comes with that id while the other one is served.
+func (c *HAConnection) refuseCopy(now time.Time) {
+	node := c.slave().node
+	c.service.copied = node
+	c.refuse(now, refuseSameNode, fmt.Sprintf("another slave has the same node id, %x, one store is a copy of the other: stop the copy, delete its ha.json, start it", node))
+}
+
 // endService leaves the connection open and silent: nothing of the slave counts any more.
 func (c *HAConnection) endService(now time.Time) {
 	c.refusedAt = now
@@ -424,6 +441,8 @@ func (c *HAConnection) onLoopTick() {
 		}
 	case now.Sub(c.lastReadTimestamp) > cfg.HaHousekeepingInterval:
 		c.drop(fmt.Sprintf("silent for %v", now.Sub(c.lastReadTimestamp).Round(time.Millisecond)))
+	case state == stateTransfer && c.isCopy(cfg):
+		c.refuseCopy(now)
 	case state == stateTransfer:
 		c.pump(now)
 		if now.Sub(c.lastWriteTimestamp) > cfg.HaSendHeartbeatInterval && c.conn.OutboundBuffered() == 0 && !c.conn.Closed() {

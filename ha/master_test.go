@@ -218,6 +218,21 @@ func (m *testMaster) follow(offset storage.PhyOffset) *fakeSlave {
 	return s
 }
 
+// node connects a loopmq slave that holds everything below end.
+func (m *testMaster) node(id byte, end storage.PhyOffset) *fakeSlave {
+	m.t.Helper()
+	s := m.connect()
+	mine := mineMessage{first: 0, end: end, node: nodeID{id}}
+	s.write(reportOf(-1))
+	if h, _, err := s.frame(); err != nil || !isHandshake(int64(h.phyOffset)) {
+		m.t.Fatalf("no hello: %v %v", h, err)
+	}
+	s.write(mine.append(nil))
+	s.write(appendOne(nil, kindBegin, end))
+	s.end = end
+	return s
+}
+
 func reportOf(offset storage.PhyOffset) []byte {
 	return binary.BigEndian.AppendUint64(nil, uint64(offset))
 }
@@ -563,18 +578,7 @@ func TestASlaveThatDoesNotRead(t *testing.T) {
 func TestInSyncReplicas(t *testing.T) {
 	m := startMaster(t, func(c *Config) { c.InSyncReplicas = 3 })
 	end := m.put(1000)
-	node := func(id byte) *fakeSlave {
-		s := m.connect()
-		mine := mineMessage{first: 0, end: end, node: nodeID{id}}
-		s.write(reportOf(-1))
-		if h, _, err := s.frame(); err != nil || !isHandshake(int64(h.phyOffset)) {
-			t.Fatalf("no hello: %v %v", h, err)
-		}
-		s.write(mine.append(nil))
-		s.write(appendOne(nil, kindBegin, end))
-		s.end = end
-		return s
-	}
+	node := func(id byte) *fakeSlave { return m.node(id, end) }
 	transfers := func(n int) {
 		t.Helper()
 		m.eventually("the slaves are served", func() bool {
@@ -595,6 +599,63 @@ func TestInSyncReplicas(t *testing.T) {
 	second.conn.Close()
 	m.eventually("one of two left", func() bool { return m.ha.acked() == -1 })
 	m.want("one of two", m.wait(end), storage.SlaveNotAvailable)
+}
+
+// Two slaves with one node id, one copied from the other with its ha.json, are noticed when both go on; one that comes back
+// while its old connection is still open is not such a pair.
+func TestTwoSlavesWithOneNodeID(t *testing.T) {
+	const heartbeat = 50 * time.Millisecond
+	m := startMaster(t, func(c *Config) { c.HaSendHeartbeatInterval = heartbeat })
+	end := m.put(1000)
+	var beating sync.WaitGroup
+	t.Cleanup(beating.Wait) // they end with their connections, which are closed before
+	beat := func(s *fakeSlave) *fakeSlave {
+		beating.Go(func() {
+			for {
+				if _, err := s.conn.Write(reportOf(end)); err != nil {
+					return
+				}
+				time.Sleep(heartbeat / 10)
+			}
+		})
+		return s
+	}
+	state := func(s *fakeSlave) (state, refused string) {
+		for _, st := range m.ha.Status().Slaves {
+			if st.Addr.String() == s.conn.LocalAddr().String() {
+				return st.State, st.Refused
+			}
+		}
+		return "gone", ""
+	}
+	serves := func(what string, s *fakeSlave) {
+		t.Helper()
+		m.eventually(what, func() bool { got, _ := state(s); return got == "transfer" })
+	}
+	first := beat(m.node(1, end))
+	serves("the first", first)
+	old := m.node(3, end) // says nothing any more
+	serves("one", old)
+	again := beat(m.node(3, end))
+	serves("it reconnects", again)
+
+	second := beat(m.node(1, end))
+	m.eventually("the second is refused", func() bool {
+		got, why := state(second)
+		return got == "refused" && strings.Contains(why, "delete its ha.json")
+	})
+	third := m.node(1, end) // it comes back, and is not served for a moment
+	m.eventually("it is refused again", func() bool { return m.ha.Status().Refusals == 2 })
+	if strings.Contains(m.log.String(), `"transfer begins" slave=`+third.conn.LocalAddr().String()) {
+		t.Fatal("served meanwhile")
+	}
+	serves("the other, as before,", first)
+	serves("a slave that reconnected", again)
+	m.want("a send", m.wait(end), storage.PutOK)
+
+	first.conn.Close()
+	m.eventually("the first is gone", func() bool { got, _ := state(first); return got == "gone" })
+	serves("the one that is left", beat(m.node(1, end)))
 }
 
 func TestAddressesNotInTheAllowList(t *testing.T) {

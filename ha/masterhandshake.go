@@ -102,6 +102,10 @@ func (h *masterHandshake) message(header frameHeader, body []byte, now time.Time
 		}
 		h.introduced = true
 		c.key.Store(&slaveKey{node: m.node})
+		if m.node == c.service.copied && c.service.servedBefore(c, m.node) != nil {
+			c.refuseCopy(now)
+			return nil
+		}
 		c.service.logger.Info("a loopmq slave compares logs", "slave", c.conn.RemoteAddr(), "first", m.first, "end", m.end)
 		return nil
 	case kindAsk:

@@ -51,6 +51,8 @@ type HAService struct {
 	serve        func() // sends are taken from now on
 	boot         string
 
+	copied nodeID // of two stores, one a copy of the other; the loop's
+
 	noteMu sync.Mutex                   // guards leftAt, and orders what is noted of slaves; held while ha.json is written
 	leftAt map[string]storage.PhyOffset // of noted slaves that are not connected: no less than they have acknowledged
 }
@@ -281,6 +283,23 @@ func (s *HAService) remove(c *HAConnection) {
 	s.connections.Store(&list)
 	s.mu.Unlock()
 	s.publishAcked()
+}
+
+// servedBefore is a connection that came before c and on which a slave with that node id is served; nil if there is none.
+// RocketMQ's slaves have no id. On the loop.
+func (s *HAService) servedBefore(c *HAConnection, node nodeID) *HAConnection {
+	if node == (nodeID{}) {
+		return nil
+	}
+	for _, o := range *s.connections.Load() {
+		if o == c {
+			break
+		}
+		if o.slave().node == node && connectionState(o.state.Load()) == stateTransfer {
+			return o
+		}
+	}
+	return nil
 }
 
 // onTick runs on a goroutine of its own: heartbeat, housekeeping, and whatever a lost wake-up would have left.
