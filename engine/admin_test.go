@@ -126,7 +126,8 @@ func TestHeartbeatsMakeAGroup(t *testing.T) {
 
 	wantCode(t, one.call(remoting.UnregisterClient, nil, "clientID", "c1", "producerGroup", "CLIENT_INNER_PRODUCER", "consumerGroup", "g"), remoting.Success)
 	wantCode(t, one.call(remoting.GetConsumerListByGroup, nil, "consumerGroup", "g"), remoting.SystemError)
-	if b.consumers.Len() != 0 || b.producers.Len() != 0 || len(b.consumers.sessions) != 0 || len(b.producers.sessions) != 0 {
+	if b.consumers.Len() != 0 || b.producers.Len() != 0 || len(b.consumers.sessions) != 0 || len(b.producers.sessions) != 0 ||
+		b.consumers.members != 0 || b.producers.members != 0 || b.consumers.bytes != 0 {
 		t.Fatal("something is left of clients that are gone")
 	}
 	b.restart()
@@ -215,8 +216,63 @@ func TestClientLimits(t *testing.T) {
 		t.Fatalf("after it left one: %v", err)
 	}
 	consumers.SessionClosed(session)
-	if consumers.Len() != 0 || len(consumers.sessions) != 0 {
+	if consumers.Len() != 0 || len(consumers.sessions) != 0 || consumers.members != 0 {
 		t.Fatal("something is left of a closed connection")
+	}
+	consumers.members = membersMax - 1
+	if err := join("g0"); err != nil {
+		t.Fatal(err)
+	}
+	if err := join("g1"); err != errMembers || consumers.Get("g1") != nil {
+		t.Fatalf("error %v; want the limit of all connections", err)
+	}
+	if err := join("g0"); err != nil {
+		t.Fatalf("a group it is in already: %v", err)
+	}
+	consumers.Unregister(session, "g0")
+	if err := join("g1"); err != nil {
+		t.Fatalf("after it left one: %v", err)
+	}
+	consumers.SessionClosed(session)
+	if consumers.members != membersMax-1 {
+		t.Fatalf("%d members are counted", consumers.members)
+	}
+	consumers.members = 0
+
+	subscribe := func(group string, version int64, topics ...string) error {
+		data := &consumerData{group: group, subscriptions: make(map[string]*SubscriptionData)}
+		for _, topic := range topics {
+			data.subscriptions[topic] = &SubscriptionData{Topic: topic, TagsSet: []string{"a", "b"}, CodeSet: map[int32]struct{}{1: {}}, SubVersion: version}
+		}
+		_, _, err := consumers.Register(newClientChannelInfo(session, "c", 0, 409, time.Now()), data)
+		return err
+	}
+	if err := subscribe("g", 1, "T"); err != nil || consumers.bytes == 0 {
+		t.Fatalf("%v, %d bytes", err, consumers.bytes)
+	}
+	consumers.bytes += subscriptionBytesMax
+	if err := subscribe("g", 2, "T", "U"); err != errSubscriptions || len(consumers.Get("g").Subscriptions) != 1 {
+		t.Fatalf("error %v; want the limit of subscriptions", err)
+	}
+	if err := subscribe("h", 1, "T"); err != errSubscriptions || consumers.Get("h") == nil || len(consumers.Get("h").Subscriptions) != 0 {
+		t.Fatalf("error %v; a new group is there without its subscriptions: %+v", err, consumers.Get("h"))
+	}
+	if err := subscribe("g", 3, "T"); err != nil || consumers.Get("g").Subscriptions["T"].SubVersion != 3 {
+		t.Fatalf("a change that takes no more: %v", err)
+	}
+	consumers.bytes -= subscriptionBytesMax
+	if err := subscribe("h", 1, "T"); err != nil || len(consumers.Get("h").Subscriptions) != 1 {
+		t.Fatalf("when there is room: %v", err)
+	}
+	consumers.SessionClosed(session)
+	if consumers.bytes != 0 || consumers.Len() != 0 {
+		t.Fatalf("%d bytes are left of a closed connection", consumers.bytes)
+	}
+	locks := newRebalanceLockManager()
+	locks.TryLockBatch("g", "c", nil, time.Now())
+	locks.count = rebalanceLocksMax
+	if locked := locks.TryLockBatch("h", "c", []MessageQueue{{Topic: "T"}}, time.Now()); len(locked) != 0 || len(locks.locks) != 0 {
+		t.Fatalf("locked %v, tables of groups %v", locked, locks.locks)
 	}
 	many := func(element string, n int) string { return strings.Repeat(element+",", n-1) + element }
 	codes := []byte(`{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":[{"topic":"T","codeSet":[0`)
@@ -927,6 +983,31 @@ func TestStatsSeries(t *testing.T) {
 	s.Sample(at(12*time.Hour), storage.Stats{PutMessageTimesTotal: 9000, GetMessageTransferred: 5})
 	if s.putTodayMorning != 9000 || s.putYesterdayMorning != 0 || s.getTodayMorning != 5 {
 		t.Fatalf("totals of this morning %d, yesterday %d", s.putTodayMorning, s.putYesterdayMorning)
+	}
+}
+
+// Beyond their limit topics and groups are not counted, those that are there go on.
+func TestStatisticsHaveALimit(t *testing.T) {
+	s := newBrokerStats()
+	topics, groups := make(map[string]*TopicStats), make(map[string]*GroupStats)
+	for i := range statsHandlesMax {
+		topics[strconv.Itoa(i)] = new(TopicStats)
+		groups["T@"+strconv.Itoa(i)] = new(GroupStats)
+	}
+	s.topics.fill(topics)
+	s.groups.fill(groups)
+	s.Topic("more").Put(1, 1)
+	s.Group("T", "more").Get(1, 1)
+	s.Group("T", "more").SendBack()
+	if n, m := s.topics.len(), s.groups.len(); n != statsHandlesMax || m != statsHandlesMax {
+		t.Fatalf("%d topics and %d groups on topics are counted", n, m)
+	}
+	if s.Topic("7") != topics["7"] || s.Group("T", "7") != groups["T@7"] {
+		t.Fatal("what is counted is no longer found")
+	}
+	s.RemoveGroup("7")
+	if s.Group("T", "more") == nil {
+		t.Fatal("there is room again")
 	}
 }
 

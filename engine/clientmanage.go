@@ -305,14 +305,11 @@ func (p *ClientManageProcessor) registerConsumer(req *reactor.Request, h *heartb
 	}
 	client := newClientChannelInfo(req.Session, h.clientID, req.Language, req.Version, now)
 	info, changed, err := p.b.consumers.Register(client, data)
-	if err != nil {
-		return err
-	}
 	if changed {
 		p.b.logger.Debug("consumer group changed", "group", data.group, "client", h.clientID, "peer", req.Session.RemoteAddr(), "clients", len(info.Channels))
 		p.b.notifyConsumers(info)
 	}
-	return nil
+	return err
 }
 
 // topicSysFlagUnitSub marks a topic that groups of units subscribe to. Source: TopicSysFlag.

@@ -23,11 +23,17 @@ const (
 	sessionGroupsMax = 4096
 	// groupSubscriptionsMax bounds the topics that one group subscribes to.
 	groupSubscriptionsMax = 10_000
+	// membersMax bounds the groups of all connections together, as consumers and as producers each.
+	membersMax = 1_000_000
+	// subscriptionBytesMax bounds the subscriptions of all groups together. At it a group keeps those that it had.
+	subscriptionBytesMax = 256 << 20
 )
 
 var (
 	errSessionGroups = fmt.Errorf("one connection may belong to %d groups", sessionGroupsMax)
 	errSessionClosed = errors.New("the connection is closed")
+	errMembers       = fmt.Errorf("all clients together may belong to %d groups", membersMax)
+	errSubscriptions = fmt.Errorf("the subscriptions of all groups together may take %d bytes", subscriptionBytesMax)
 )
 
 // SubscriptionData is one topic subscription of a group, as the heartbeat brought it. Immutable. Source: SubscriptionData.
@@ -112,8 +118,10 @@ func (c *ClientChannelInfo) expired(now time.Time) bool {
 type clientGroups struct {
 	groups *cowMap[*ConsumerGroupInfo]
 
-	mu       sync.Mutex                           // serializes changes of groups and guards sessions
+	mu       sync.Mutex                           // serializes changes of groups and guards the rest
 	sessions map[*reactor.Session]map[string]bool // the groups of each connection
+	members  int                                  // groups of all connections
+	bytes    int                                  // of the subscriptions of all groups
 }
 
 func newClientGroups() clientGroups {
@@ -146,14 +154,19 @@ func (g *clientGroups) joinLocked(next *ConsumerGroupInfo, client *ClientChannel
 		return false, errSessionClosed // its close was, or will be, handled without this group
 	}
 	mine := g.sessions[client.Session]
-	if len(mine) >= sessionGroupsMax && !mine[next.GroupName] {
-		return false, errSessionGroups
+	if !mine[next.GroupName] {
+		switch {
+		case len(mine) >= sessionGroupsMax:
+			return false, errSessionGroups
+		case g.members >= membersMax:
+			return false, errMembers
+		case mine == nil:
+			mine = make(map[string]bool)
+			g.sessions[client.Session] = mine
+		}
+		mine[next.GroupName] = true
+		g.members++
 	}
-	if mine == nil {
-		mine = make(map[string]bool)
-		g.sessions[client.Session] = mine
-	}
-	mine[next.GroupName] = true
 	var left []*reactor.Session
 	next.Channels = slices.DeleteFunc(slices.Clone(next.Channels), func(c *ClientChannelInfo) bool {
 		gone := c.ClientID == client.ClientID || c.Session == client.Session
@@ -170,7 +183,8 @@ func (g *clientGroups) joinLocked(next *ConsumerGroupInfo, client *ClientChannel
 }
 
 func (g *clientGroups) forgetLocked(session *reactor.Session, group string) {
-	if mine := g.sessions[session]; mine != nil {
+	if mine := g.sessions[session]; mine[group] {
+		g.members--
 		if delete(mine, group); len(mine) == 0 {
 			delete(g.sessions, session)
 		}
@@ -190,6 +204,7 @@ func (g *clientGroups) leaveLocked(session *reactor.Session, group string) (left
 		return info, false
 	}
 	if len(next.Channels) == 0 {
+		g.bytes -= subscriptionBytes(info.Subscriptions)
 		g.groups.remove(group)
 		return nil, true
 	}
@@ -277,14 +292,33 @@ func (m *ConsumerManager) Register(client *ClientChannelInfo, data *consumerData
 	if !data.withoutSub {
 		var topics bool
 		next.Subscriptions, updated, topics = mergeSubscriptions(old.Subscriptions, data.subscriptions)
+		if updated {
+			growth := subscriptionBytes(next.Subscriptions) - subscriptionBytes(old.Subscriptions)
+			if growth > 0 && m.bytes+growth > subscriptionBytesMax {
+				next.Subscriptions, updated, topics, growth, err = old.Subscriptions, false, false, 0, errSubscriptions
+			}
+			m.bytes += growth
+		}
 		changed = changed || topics
 	}
 	same := next.ConsumeType == old.ConsumeType && next.MessageModel == old.MessageModel && next.ConsumeFromWhere == old.ConsumeFromWhere
 	if changed || updated || !same {
 		m.groups.put(data.group, &next)
-		return &next, changed, nil
+		return &next, changed, err
 	}
-	return old, false, nil
+	return old, false, err
+}
+
+// subscriptionBytes is about what subscriptions take in memory.
+func subscriptionBytes(subscriptions map[string]*SubscriptionData) (n int) {
+	const entry, code, tag = 300, 24, 16 // beside the text
+	for topic, s := range subscriptions {
+		n += entry + len(topic) + len(s.SubString) + len(s.ExpressionType) + code*len(s.CodeSet)
+		for _, t := range s.TagsSet {
+			n += tag + len(t)
+		}
+	}
+	return n
 }
 
 // mergeSubscriptions follows ConsumerGroupInfo#updateSubscription: the newest version of a topic wins, topics that this

@@ -43,14 +43,14 @@ func (m *RebalanceLockManager) TryLockBatch(group, clientID string, queues []Mes
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	table := m.locks[group]
-	if table == nil {
-		table = make(map[MessageQueue]queueLock)
-		m.locks[group] = table
-	}
 	for _, q := range queues {
 		held, ok := table[q]
 		if ok && held.clientID != clientID && !held.expired(now) || !ok && m.count >= rebalanceLocksMax {
 			continue
+		}
+		if table == nil {
+			table = make(map[MessageQueue]queueLock)
+			m.locks[group] = table
 		}
 		if !ok {
 			m.count++
@@ -91,9 +91,6 @@ func (m *RebalanceLockManager) Expire(now time.Time) {
 			if held.expired(now) {
 				m.deleteLocked(group, q)
 			}
-		}
-		if len(table) == 0 {
-			delete(m.locks, group)
 		}
 	}
 }

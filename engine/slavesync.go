@@ -175,10 +175,19 @@ func (s *SlaveSynchronize) syncTopicConfig() error {
 	if err != nil {
 		return err
 	}
-	if _, mine := s.b.topics.All(); version == mine {
+	before, mine := s.b.topics.All()
+	if version == mine {
 		return nil
 	}
-	return s.b.topics.table.replace(topics, version)
+	if err := s.b.topics.table.replace(topics, version); err != nil {
+		return err
+	}
+	for name := range before {
+		if topics[name] == nil {
+			s.b.stats.RemoveTopic(name)
+		}
+	}
+	return nil
 }
 
 func (s *SlaveSynchronize) syncSubscriptionGroupConfig() error {
@@ -190,7 +199,8 @@ func (s *SlaveSynchronize) syncSubscriptionGroupConfig() error {
 	if err != nil {
 		return err
 	}
-	if _, mine := s.b.groups.All(); version == mine {
+	before, mine := s.b.groups.All()
+	if version == mine {
 		return nil
 	}
 	for _, c := range groups { // whatever they are called: RocketMQ lets tools make groups of any name
@@ -198,7 +208,15 @@ func (s *SlaveSynchronize) syncSubscriptionGroupConfig() error {
 			return err
 		}
 	}
-	return s.b.groups.table.replace(groups, version)
+	if err := s.b.groups.table.replace(groups, version); err != nil {
+		return err
+	}
+	for name := range before {
+		if groups[name] == nil {
+			s.b.stats.RemoveGroup(name)
+		}
+	}
+	return nil
 }
 
 func (s *SlaveSynchronize) syncDelayOffset() error {

@@ -81,9 +81,15 @@ func TestSlaveCopiesTheMastersTables(t *testing.T) {
 		}
 	}
 
+	s.stats.Topic("T").Put(1, 1)
+	s.stats.Group("T", "g").Get(1, 1)
+	s.stats.Group(topicBenchmark, "g").Get(1, 1)
 	wantCode(t, c.call(remoting.DeleteTopicInBroker, nil, "topic", "T"), remoting.Success)
 	wantCode(t, c.call(remoting.DeleteSubscriptionGroup, nil, "groupName", "g", "cleanOffset", "true"), remoting.Success)
 	sync.syncAll()
+	if n := s.stats.topics.len() + s.stats.groups.len(); n != 0 {
+		t.Errorf("%d statistics are left of what the master deleted", n)
+	}
 	if s.topics.Get("T") != nil || s.groups.Get("g") != nil || s.offsets.Query("g", "T", 0) != -1 {
 		t.Errorf("what the master deleted is still there: %v, %v, %d", s.topics.Get("T"), s.groups.Get("g"), s.offsets.Query("g", "T", 0))
 	}

@@ -18,6 +18,8 @@ const (
 	statsDayStep, statsDayKept       = time.Hour, 25
 	// storeRateKept is how many seconds of the store's counters are kept: the longest rate is over 600 s.
 	storeRateKept = 601
+	// statsHandlesMax bounds the topics that are counted, and the groups on topics; what is beyond is not counted.
+	statsHandlesMax = 100_000
 )
 
 // BrokerStats counts puts and gets by topic and group for code 315, 28 and /metrics. Counting is an atomic add on a
@@ -49,16 +51,19 @@ func newBrokerStats() *BrokerStats {
 	return &BrokerStats{startedAt: time.Now(), topics: newCowMap[*TopicStats](), groups: newCowMap[*GroupStats]()}
 }
 
-// Topic returns the handle of a topic, to keep.
+// Topic returns the handle of a topic, to keep; nil beyond statsHandlesMax.
 func (s *BrokerStats) Topic(topic string) *TopicStats {
+	if t, ok := s.topics.get(topic); ok || s.topics.len() >= statsHandlesMax {
+		return t
+	}
 	return s.topics.getOrPut(topic, func() *TopicStats { return new(TopicStats) })
 }
 
-// Group returns the handle of a group on a topic, to keep.
+// Group returns the handle of a group on a topic, to keep; nil beyond statsHandlesMax.
 func (s *BrokerStats) Group(topic, group string) *GroupStats {
 	var buf [offsetKeyBuffer]byte
 	key := offsetKey(buf[:], topic, group)
-	if g, ok := s.groups.getBytes(key); ok {
+	if g, ok := s.groups.getBytes(key); ok || s.groups.len() >= statsHandlesMax {
 		return g
 	}
 	return s.groups.getOrPut(string(key), func() *GroupStats { return new(GroupStats) })
