@@ -63,7 +63,7 @@ func (p *Process) start(cmd *exec.Cmd) error {
 	if p.process != nil {
 		return fmt.Errorf("%s already runs", p.Name)
 	}
-	output, err := os.OpenFile(p.outputPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	output, err := os.OpenFile(p.Output(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (p *Process) Ended() <-chan struct{} {
 
 // Failure tells why it is not running, with the end of what it printed.
 func (p *Process) Failure() error {
-	text, _ := os.ReadFile(p.outputPath())
+	text, _ := os.ReadFile(p.Output())
 	if len(text) > outputTail {
 		text = text[len(text)-outputTail:]
 	}
@@ -174,4 +174,5 @@ func (p *Process) signal(s syscall.Signal) (ended <-chan struct{}, runs bool) {
 	return p.ended, true
 }
 
-func (p *Process) outputPath() string { return filepath.Join(p.dir, "output.log") }
+// Output is the file to which what it prints is added.
+func (p *Process) Output() string { return filepath.Join(p.dir, "output.log") }

@@ -87,6 +87,9 @@ func (h *host) makeBrokers() (err error) {
 	case h.row.Settings.Backlog > 0:
 		properties["mappedFileSizeCommitLog"] = strconv.Itoa(coldFile)
 	}
+	if _, ours := h.subject.Flavour.(proc.Loopmq); ours && h.row.Settings.Workload == OpenLoop {
+		properties["slowSendMills"] = strconv.FormatInt(slowSendFrom.Milliseconds(), 10)
+	}
 	o := proc.BrokerOptions{Name: "master", Properties: maps.Clone(properties)}
 	o.Properties["brokerRole"] = s.Role
 	if h.master, err = h.site.NewBroker(h.subject.Flavour, o); err != nil {

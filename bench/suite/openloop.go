@@ -85,8 +85,8 @@ func (s *stretches) beat(ctx context.Context) {
 }
 
 // attribute tells for each stall of a window that began at begin whose it was: the host's, if at that time the null server
-// or the heartbeat stood still too, else the server's.
-func attribute(late, null, heart *stretches, begin time.Duration) []result.Stall {
+// or the heartbeat stood still too, else the server's, with the stages in which it says its sends were at that time.
+func attribute(late, null, heart *stretches, slow []slowSend, begin time.Duration) []result.Stall {
 	late.mu.Lock()
 	defer late.mu.Unlock()
 	var stalls []result.Stall
@@ -108,6 +108,8 @@ func attribute(late, null, heart *stretches, begin time.Duration) []result.Stall
 		}
 		if len(seen) > 0 {
 			s.Cause, s.Seen = result.CauseHost, strings.Join(seen, ", ")
+		} else {
+			s.Seen = stagesDuring(slow, one.from, one.to)
 		}
 		stalls = append(stalls, s)
 	}
@@ -166,10 +168,11 @@ func (h *host) measureOpenLoop(ctx context.Context, s result.Settings) (*result.
 	nullSide.Wait() // its window is as long
 	stop()
 	beside.Wait()
-	if err = errors.Join(err, nullErr, readErr); err != nil {
+	slow, slowErr := h.slowSends()
+	if err = errors.Join(err, nullErr, readErr, slowErr); err != nil {
 		return nil, err
 	}
-	r.Null, r.Beside, r.Stalls = nullResult.Latency, read.Load(), attribute(&late, &null, &heart, begin)
+	r.Null, r.Beside, r.Stalls = nullResult.Latency, read.Load(), attribute(&late, &null, &heart, slow, begin)
 	return r, nil
 }
 

@@ -5,6 +5,7 @@ package suite
 import (
 	"bytes"
 	"context"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"loopmq/bench/result"
+	"loopmq/bench/wire"
 )
 
 const ms = time.Millisecond
@@ -60,14 +62,32 @@ func TestAttribute(t *testing.T) {
 	null.saw(2030*ms, 2045*ms)
 	null.saw(2200*ms, 2215*ms)
 	heart.saw(2990*ms, 3001*ms)
-	got := attribute(&late, &null, &heart, 500*ms)
+	slow := []slowSend{{990 * ms, 1002 * ms, "lock"}, {1005 * ms, 1035 * ms, "append"}, {2000 * ms, 2040 * ms, "append"}}
+	got := attribute(&late, &null, &heart, slow, 500*ms)
 	want := []result.Stall{
-		{At: 0.5, Millis: 40, Messages: 1, Cause: result.CauseServer},
+		{At: 0.5, Millis: 40, Messages: 1, Cause: result.CauseServer, Seen: "broker's stage lock 12 ms, broker's stage append 30 ms"},
 		{At: 1.5, Millis: 50, Messages: 1, Cause: result.CauseHost, Seen: "null server 15 ms"},
 		{At: 2.5, Millis: 30, Messages: 1, Cause: result.CauseHost, Seen: "heartbeat 11 ms"},
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%+v; want %+v", got, want)
+	}
+}
+
+// A broker's line about a slow send is found again, at its time.
+func TestSlowSends(t *testing.T) {
+	began := wire.Clock()
+	var log bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	logger.Warn("commit log is behind", "stage", "none", "took", time.Second)
+	logger.Warn("slow send, most of it in the stage flush", "stage", "flush", "took", 12345*time.Microsecond, "queue", time.Millisecond)
+	logger.Info("slow send, most of it in the stage flush", "stage", "flush", "took", time.Second, "queue", time.Millisecond)
+	slow := slowSends(log.Bytes())
+	if len(slow) != 1 || slow[0].stage != "flush" || slow[0].to-slow[0].from != 12345*time.Microsecond {
+		t.Fatalf("%+v in\n%s", slow, log.Bytes())
+	}
+	if at := slow[0].to; at < began-ms || at > wire.Clock() { // lines have milliseconds
+		t.Errorf("at %v; want %v", at, began)
 	}
 }
 
