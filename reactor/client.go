@@ -30,7 +30,7 @@ func (c *ClientConfig) ensureDefaults() {
 		c.NumLoops = 1
 	}
 	if c.ReadBufferCap <= 0 {
-		c.ReadBufferCap = readBufferCapDefault
+		c.ReadBufferCap = 64 << 10
 	}
 	if c.DialTimeout <= 0 {
 		c.DialTimeout = dialTimeoutDefault

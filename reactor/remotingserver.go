@@ -21,7 +21,7 @@ type RemotingServerConfig struct {
 	OutboundMark          int           // 8 MiB; closed after OutboundMarkAge above it, or at twice
 	OutboundMarkAge       time.Duration // 10 s
 	OutboundBytesMax      int64         // 256 MiB for all connections; beyond it the largest is closed
-	ReadBufferCap         int           // 64 KiB
+	ReadBufferCap         int           // 512 KiB per loop
 
 	OnSessionOpen  func(*Session)         // on the loop
 	OnSessionClose func(*Session, string) // on the loop, with the reason
