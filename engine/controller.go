@@ -52,9 +52,8 @@ type BrokerController struct {
 	stats     *BrokerStats
 	sendTimes sendTimes
 
-	// Lanes for what may read a mapped file or write one. Cold pulls have their own: a consumer in old files delays nobody.
+	// Lanes for what may wait for a disk.
 	pullLane     *reactor.Lane
-	coldPullLane *reactor.Lane
 	queryLane    *reactor.Lane // 12, 33, 36 and what reads records
 	adminLane    *reactor.Lane // one worker: topics, groups, configuration
 	newTopicLane *reactor.Lane // one worker: sends to new topics, which name servers hear of first
@@ -179,7 +178,6 @@ func (b *BrokerController) queueEnd(topic string, queueID int32) int64 {
 func (b *BrokerController) startLanes() {
 	cfg := b.Config()
 	b.pullLane = reactor.NewLane("pull", cfg.PullMessageThreadPoolNums, cfg.PullThreadPoolQueueCapacity)
-	b.coldPullLane = reactor.NewLane("coldPull", cfg.PullMessageThreadPoolNums, cfg.PullThreadPoolQueueCapacity)
 	b.queryLane = reactor.NewLane("query", cfg.QueryMessageThreadPoolNums, cfg.QueryThreadPoolQueueCapacity)
 	b.adminLane = reactor.NewLane("admin", 1, cfg.AdminQueueCapacity)
 	b.newTopicLane = reactor.NewLane("newTopic", 1, newTopicBatchesMax)
@@ -194,7 +192,7 @@ const (
 )
 
 func (b *BrokerController) lanes() []*reactor.Lane {
-	return []*reactor.Lane{b.pullLane, b.coldPullLane, b.queryLane, b.adminLane, b.newTopicLane, b.toolLane} // work goes from admin to the last two
+	return []*reactor.Lane{b.pullLane, b.queryLane, b.adminLane, b.newTopicLane, b.toolLane} // work goes from admin to the last two
 }
 
 // newServer makes the client port, with its VIP port listenPort-2, and gives each request code its processor.

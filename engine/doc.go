@@ -19,12 +19,11 @@
 // # Who runs what
 //
 // A request is decoded on its session's event loop, and its processor runs there when all it touches is memory. What
-// may read a mapped file, or write a file, goes to a lane: a few workers with a bounded queue, beyond which the answer
-// is SYSTEM_BUSY.
+// may wait for a disk goes to a lane: a few workers with a bounded queue, beyond which the answer is SYSTEM_BUSY.
 //
-//	event loop          sends (gathered over a loop turn, then put together), heartbeats, offsets, consumer lists, locks
-//	pull lane           reads at the end of the log; a pull is checked on the loop, read here
-//	cold pull lane      reads in old files: they may wait for the disk, and delay nobody at the end
+//	event loop          sends (gathered over a loop turn, then put together), pulls of what is in memory (the kernel is asked),
+//	                    heartbeats, offsets, consumer lists, locks
+//	pull lane           pulls of what is not in memory
 //	query lane          by key, by id, send-back, statistics: whatever reads records
 //	admin lane          one worker: topics, groups, configuration. Tables and their files have one writer
 //	new topic lane      one worker: sends whose topics were just made, until name servers know them

@@ -34,6 +34,7 @@ type holdSession interface {
 	ID() uint64
 	Closed() bool
 	Takes(bodyLen int) bool
+	OnLoop(f func())
 }
 
 type holdKey struct {

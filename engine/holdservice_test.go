@@ -23,6 +23,7 @@ type fakeSession struct {
 func (s *fakeSession) ID() uint64     { return s.id }
 func (s *fakeSession) Closed() bool   { return s.closed.Load() }
 func (s *fakeSession) Takes(int) bool { return !s.unwanted.Load() }
+func (s *fakeSession) OnLoop(func())  { panic("BUG: the hold service runs nothing itself") }
 
 // holdBench is a hold service over queue ends that the test sets, which notes what it runs.
 type holdBench struct {

@@ -16,6 +16,7 @@ import (
 	"loopmq/reactor/remoting"
 	"loopmq/storage"
 	"loopmq/storage/message"
+	"loopmq/storage/vfs/faultfs"
 )
 
 // subscription is one topic of a heartbeat.
@@ -284,8 +285,8 @@ func TestPullSuggestsBroker(t *testing.T) {
 	}
 }
 
-// Cold records are copied on the worker: the answer holds the same bytes, and no loan.
-func TestColdPullIsCopied(t *testing.T) {
+// Records that are read on the worker are copied: the answer holds the same bytes, and no loan.
+func TestPullOnWorkerIsCopied(t *testing.T) {
 	b := startTestBroker(t, nil)
 	c := b.dial()
 	for i := range 20 {
@@ -296,8 +297,8 @@ func TestColdPullIsCopied(t *testing.T) {
 	p := newPullMessageProcessor(b.BrokerController)
 	pr := p.requests.Get().(*pullRequest)
 	pr.topic = "T"
-	p.get(pr, 32)
-	must(t, pr.copyCold())
+	p.b.store.GetMessage(pr.topic, 0, 0, 32, &pr.filter, &pr.result)
+	must(t, pr.copyOut())
 	if got := slices.Concat(pr.parts...); len(want) == 0 || !bytes.Equal(got, want) {
 		t.Errorf("%d bytes copied, %d answered from the map", len(got), len(want))
 	}
@@ -307,6 +308,40 @@ func TestColdPullIsCopied(t *testing.T) {
 		}
 	}
 	pr.recycle()
+}
+
+// What is not in memory is read by a worker, and answered alike; a pull that waits too.
+func TestPullOfWhatIsNotInMemory(t *testing.T) {
+	fsys := faultfs.New()
+	b := newTestBroker(t, nil)
+	b.fs = fsys
+	b.start()
+	t.Cleanup(b.stop)
+	c := b.dial()
+	for i := range 50 {
+		c.send("T", 0, []byte(strings.Repeat("x", i*100)), "")
+	}
+	b.dispatched()
+	read := func() (bodies [][]byte) {
+		for offset := int64(0); offset < 50; offset += 7 {
+			resp := c.pull("g", "T", 0, offset)
+			wantCode(t, resp, remoting.Success)
+			bodies = append(bodies, resp.Body)
+		}
+		return bodies
+	}
+	fsys.SetAbsent(true)
+	held := c.start(c.request(remoting.PullMessage, nil, pullFields("g", "T", 0, 50, "sysFlag", "6", "suspendTimeoutMillis", "15000")...))
+	b.dial().send("T", 0, []byte("late"), "")
+	resp := c.await(held[0])
+	if wantCode(t, resp, remoting.Success); len(decodeRecords(t, resp.Body)) != 1 {
+		t.Fatal("a held pull got nothing")
+	}
+	byWorker := read()
+	fsys.SetAbsent(false)
+	if onLoop := read(); !slices.EqualFunc(byWorker, onLoop, bytes.Equal) {
+		t.Errorf("%d bytes read by a worker, %d on the loop", len(slices.Concat(byWorker...)), len(slices.Concat(onLoop...)))
+	}
 }
 
 // A consumer that waits gets a lone message at once (apache/rocketmq#7358).

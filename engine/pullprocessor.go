@@ -27,8 +27,8 @@ const (
 	// pullHeaderMax is kept free in a frame for length, header and remark of a pull's answer.
 	pullHeaderMax = 64 << 10
 	pullBodyMax   = remoting.FrameLengthMax - pullHeaderMax
-	// coldBufferKeep is the largest buffer for cold records that is kept for the next pull.
-	coldBufferKeep = 1 << 20
+	// copiedKeep is the largest buffer of records read on a worker that is kept for the next pull.
+	copiedKeep = 1 << 20
 	// maxMsgNumsLimit bounds what one pull may ask for; the store's own limits are far below.
 	maxMsgNumsLimit = 1024
 )
@@ -46,8 +46,9 @@ var pullStatusNames = [...]string{
 	storage.NoMessageInQueue:    "NO_MESSAGE_IN_QUEUE",
 }
 
-// PullMessageProcessor serves PULL_MESSAGE and LITE_PULL_MESSAGE: checks on the loop, from memory; reads on a worker;
-// pulls that find nothing are parked in PullRequestHoldService. Source: PullMessageProcessor.
+// PullMessageProcessor serves PULL_MESSAGE and LITE_PULL_MESSAGE. What is in memory is read on the event loop: to hand a pull
+// over costs as much as to read it. What would wait for the disk is read on a worker. Pulls that find nothing are parked in
+// PullRequestHoldService. Source: PullMessageProcessor.
 type PullMessageProcessor struct {
 	b        *BrokerController
 	requests sync.Pool
@@ -59,15 +60,16 @@ func newPullMessageProcessor(b *BrokerController) *PullMessageProcessor {
 	p.requests.New = func() any {
 		pr := &pullRequest{p: p}
 		pr.release = pr.recycle
-		pr.onWorker = func() { p.read(pr) }
+		pr.onLoop = func() { p.checkAndRead(pr) }
+		pr.onWorker = func() { p.readOnWorker(pr) }
 		return pr
 	}
 	b.hold.run = p.rerun
 	return p
 }
 
-// pullRequest is one pull from its arrival to its answer. It has one owner at a time: the loop that checks it, the worker
-// that reads, the hold service, or the reactor while loans are out.
+// pullRequest is one pull from its arrival to its answer. It has one owner at a time: the loop, the worker that reads, the
+// hold service, or the reactor while loans are out.
 type pullRequest struct {
 	p       *PullMessageProcessor
 	to      reactor.ReplyTo
@@ -89,9 +91,10 @@ type pullRequest struct {
 	filter      tagFilter
 	result      storage.GetMessageResult
 	parts       [][]byte
-	coldBuffer  []byte
-	refusedSize int // of an answer that the session did not take: it is read again when there is room for so much
+	copied      []byte // records, when they were read on a worker
+	refusedSize int    // of an answer that the session did not take: it is read again when there is room for so much
 	release     func()
+	onLoop      func()
 	onWorker    func()
 	stats       *GroupStats
 	statsTopic  string
@@ -113,8 +116,8 @@ func (pr *pullRequest) giveBack() {
 // recycle ends pr: loans go back, and so does the record.
 func (pr *pullRequest) recycle() {
 	pr.giveBack()
-	if cap(pr.coldBuffer) > coldBufferKeep {
-		pr.coldBuffer = nil
+	if cap(pr.copied) > copiedKeep {
+		pr.copied = nil
 	}
 	pr.to, pr.session, pr.group, pr.filter, pr.refusedSize = reactor.ReplyTo{}, nil, nil, tagFilter{}, 0
 	pr.p.requests.Put(pr)
@@ -142,7 +145,7 @@ func (f *tagFilter) MatchConsumeQueue(tagsCode int64) bool {
 
 func (f *tagFilter) MatchCommitLog([]byte) bool { return true }
 
-// Process checks a pull on the loop and hands it to a worker.
+// Process checks a pull, and parks it or reads for it.
 func (p *PullMessageProcessor) Process(req *reactor.Request) {
 	pr := p.requests.Get().(*pullRequest)
 	pr.to, pr.session = req.ReplyTo(), req.Session
@@ -162,7 +165,7 @@ func (p *PullMessageProcessor) Process(req *reactor.Request) {
 		p.b.hold.park(pr)
 		return
 	}
-	p.dispatch(pr)
+	p.readOnLoop(pr)
 }
 
 // decode takes over what the pull needs from the request.
@@ -311,58 +314,64 @@ func (p *PullMessageProcessor) nothingNew(pr *pullRequest) bool {
 	return ok && end > 0 && end == pr.offset
 }
 
-// rerun reads a held pull again, without another hold: whatever is found is the answer.
-func (p *PullMessageProcessor) rerun(pr *pullRequest) {
+// rerun reads a held pull again, without another hold: whatever is found is the answer. It may be called anywhere.
+func (p *PullMessageProcessor) rerun(pr *pullRequest) { pr.session.OnLoop(pr.onLoop) }
+
+func (p *PullMessageProcessor) checkAndRead(pr *pullRequest) {
 	if code, remark := p.check(pr); code != remoting.Success {
 		pr.refuse(code, remark)
 		return
 	}
-	p.dispatch(pr)
+	p.readOnLoop(pr)
 }
 
-// dispatch hands pr to the workers: those for cold reads when it would touch old files, so that they delay nobody at the
-// end of the log. Nothing is read for a session that does not take what it got.
-func (p *PullMessageProcessor) dispatch(pr *pullRequest) {
-	if !pr.session.Takes(pr.refusedSize) {
-		p.b.hold.block(pr)
+// readOnLoop reads what is in memory. The rest is a worker's.
+func (p *PullMessageProcessor) readOnLoop(pr *pullRequest) {
+	if !p.isWanted(pr) {
 		return
 	}
-	lane := p.b.pullLane
-	if p.b.store.IsCold(pr.topic, pr.queueID, pr.offset) {
-		lane = p.b.coldPullLane
+	if !p.getResident(pr) {
+		if !p.b.pullLane.Submit(pr.onWorker) {
+			pr.refuse(remoting.SystemBusy, remarkOverload)
+		}
+		return
 	}
-	if !lane.Submit(pr.onWorker) {
-		pr.refuse(remoting.SystemBusy, remarkOverload)
-	}
+	p.answer(pr)
 }
 
-// read runs on a worker.
-func (p *PullMessageProcessor) read(pr *pullRequest) {
+// readOnWorker waits for the disk, and copies the records out of the map: who writes the answer waits for none.
+func (p *PullMessageProcessor) readOnWorker(pr *pullRequest) {
+	if !p.isWanted(pr) {
+		return
+	}
+	p.b.store.GetMessage(pr.topic, pr.queueID, pr.offset, pr.maxMsgNums, &pr.filter, &pr.result)
+	if pr.result.BufferTotalSize > pullBodyMax {
+		p.b.store.GetMessage(pr.topic, pr.queueID, pr.offset, 1, &pr.filter, &pr.result)
+	}
+	if pr.result.Err == nil {
+		pr.result.Err = pr.copyOut()
+	}
+	p.answer(pr)
+}
+
+func (p *PullMessageProcessor) getResident(pr *pullRequest) bool {
+	get := func(maxMsgNums int) bool {
+		return p.b.store.GetResident(pr.topic, pr.queueID, pr.offset, maxMsgNums, &pr.filter, &pr.result)
+	}
+	return get(pr.maxMsgNums) && (pr.result.BufferTotalSize <= pullBodyMax || get(1))
+}
+
+// isWanted ends a pull whose session has closed. Nothing is read for one that does not take what it got.
+func (p *PullMessageProcessor) isWanted(pr *pullRequest) bool {
 	switch {
 	case pr.session.Closed():
 		pr.recycle()
-		return
-	case !pr.session.Takes(pr.refusedSize): // since it was handed over
+		return false
+	case !pr.session.Takes(pr.refusedSize):
 		p.b.hold.block(pr)
-		return
+		return false
 	}
-	p.get(pr, pr.maxMsgNums)
-	if pr.result.BufferTotalSize > pullBodyMax {
-		p.get(pr, 1)
-	}
-	if pr.result.Err == nil && pr.result.Cold {
-		pr.result.Err = pr.copyCold()
-	}
-	if err := pr.result.Err; err != nil {
-		pr.refuse(remoting.SystemError, "pull failed: "+err.Error())
-		return
-	}
-	p.answer(pr, pullCode(pr.result.Status, pr.offset))
-}
-
-func (p *PullMessageProcessor) get(pr *pullRequest, maxMsgNums int) {
-	pr.result.Release()
-	p.b.store.GetMessage(pr.topic, pr.queueID, pr.offset, maxMsgNums, &pr.filter, &pr.result)
+	return true
 }
 
 // pullCode maps the store's outcome to the response code. PULL_OFFSET_MOVED makes a 4.9 client pause the queue for 10 s,
@@ -387,7 +396,12 @@ func pullCode(status storage.GetMessageStatus, offset storage.QueueOffset) int32
 }
 
 // answer ends the read: with records, without, or by parking the pull.
-func (p *PullMessageProcessor) answer(pr *pullRequest, code int32) {
+func (p *PullMessageProcessor) answer(pr *pullRequest) {
+	if err := pr.result.Err; err != nil {
+		pr.refuse(remoting.SystemError, "pull failed: "+err.Error())
+		return
+	}
+	code := pullCode(pr.result.Status, pr.offset)
 	if code == remoting.PullNotFound && pr.maySuspend {
 		pr.maySuspend = false
 		pr.result.Release()
@@ -450,16 +464,16 @@ func (p *PullMessageProcessor) answer(pr *pullRequest, code int32) {
 	putResponse(resp)
 }
 
-// copyCold takes the records out of the map, so that page faults and disk reads hit this worker and not the loop.
-func (pr *pullRequest) copyCold() error {
-	pr.coldBuffer = pr.coldBuffer[:0]
+// copyOut takes the records out of the map, so that page faults and disk reads hit this worker and not the loop.
+func (pr *pullRequest) copyOut() error {
+	pr.copied = pr.copied[:0]
 	err := storage.Guard(func() {
 		for i := range pr.result.Buffers {
-			pr.coldBuffer = append(pr.coldBuffer, pr.result.Buffers[i].Bytes()...)
+			pr.copied = append(pr.copied, pr.result.Buffers[i].Bytes()...)
 		}
 	})
-	if err == nil && len(pr.coldBuffer) > 0 {
-		pr.parts = append(pr.parts[:0], pr.coldBuffer)
+	if err == nil && len(pr.copied) > 0 {
+		pr.parts = append(pr.parts[:0], pr.copied)
 	}
 	for i := range pr.result.Buffers {
 		pr.result.Buffers[i].Release()

@@ -3,6 +3,7 @@
 package reactor
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,7 +27,8 @@ type Loop struct {
 	request  Request               // the one being processed; it is valid until Process returns
 	turns    uint64                // bit i: core.turnProcessors[i] had a request this turn
 	parts    [][]byte              // scratch of flush
-	flushing []*Session            // scratch of flushJoined
+	running  []queued              // scratch of runPosted
+	flushing []*Session            // likewise
 	loans    []loan                // likewise
 	notes    []any                 // of answers that the turn has written, see ReplyTold
 	leftAt   time.Time             // when the last turn ended
@@ -36,9 +38,10 @@ type Loop struct {
 	ticking atomic.Bool  // a tick is posted and has not run
 	counters
 
-	mu     sync.Mutex // guards joined and posted
+	mu     sync.Mutex // guards what follows
+	queued []queued   // to be run on the loop
 	joined []*Session // sessions with replies that nobody is about to write
-	posted bool       // flushJoined is under way
+	posted bool       // runPosted is under way
 }
 
 // counters are added to by one loop and read by anybody.
@@ -53,6 +56,10 @@ type counters struct {
 // readGapMax is the longest pause between two turns that counts as busy: gnet reads a socket before its turn begins here.
 // A loop that has nothing to do sleeps for longer.
 const readGapMax = 20 * time.Microsecond
+
+// runsMax is how many functions a loop runs before it looks at its connections again: a message may wake thousands of
+// pulls.
+const runsMax = 64
 
 var loopLocals atomic.Int32
 
@@ -72,14 +79,27 @@ func (l *Loop) join(s *Session) {
 	l.unlockAndPost()
 }
 
-// unlockAndPost has the loop flush who joined. While answers are gathered it does not: who ends that asks again.
+// queued is what Session.OnLoop was given.
+type queued struct {
+	session *Session
+	f       func()
+}
+
+func (l *Loop) run(q queued) {
+	l.mu.Lock()
+	l.queued = append(l.queued, q)
+	l.unlockAndPost()
+}
+
+// unlockAndPost has the loop run what is queued and flush who joined. While answers are gathered it does not: who ends
+// that asks again.
 func (l *Loop) unlockAndPost() {
-	post := len(l.joined) > 0 && !l.posted && l.core.gathering.Load() == 0
+	post := len(l.queued)+len(l.joined) > 0 && !l.posted && l.core.gathering.Load() == 0
 	l.posted = l.posted || post
 	l.mu.Unlock()
 	if post {
 		// A refused post means that the engine is ending: OnClose releases what the sessions hold.
-		l.post(l.flushJoined)
+		l.post(l.runPosted)
 	}
 }
 
@@ -97,12 +117,25 @@ func (c *core) together(f func()) {
 	f()
 }
 
-func (l *Loop) flushJoined() {
+// runPosted runs what is queued, then writes what that and others have answered.
+func (l *Loop) runPosted() {
+	now := time.Now()
+	l.mu.Lock()
+	n := min(len(l.queued), runsMax)
+	l.running = append(l.running[:0], l.queued[:n]...)
+	l.queued = slices.Delete(l.queued, 0, n)
+	l.mu.Unlock()
+	for _, q := range l.running {
+		guard(l.core.logger, "function on the loop", q.f)
+		if q.session.crowded.Load() {
+			q.session.flush(now)
+		}
+	}
+	clear(l.running)
 	l.mu.Lock()
 	l.flushing, l.joined = l.joined, l.flushing[:0]
 	l.posted = false
-	l.mu.Unlock()
-	now := time.Now()
+	l.unlockAndPost() // for what is still queued
 	for i, s := range l.flushing {
 		l.flushing[i] = nil
 		s.flush(now)

@@ -86,6 +86,9 @@ func (s *Session) replyOrNot(resp *remoting.Command, l *loan, note any) (taken, 
 	if bodyLen += len(resp.Body); bodyLen > 0 {
 		s.bodies += bodyLen
 		s.unmeasured.Add(int64(bodyLen))
+		if s.bodies > gatherMax {
+			s.crowded.Store(true)
+		}
 	}
 	s.unlockAndJoin()
 	return true, lent

@@ -33,7 +33,7 @@ type Session struct {
 	// Published by the loop.
 	partialSize, outboundSize atomic.Int64
 	closing, closed           atomic.Bool
-	crowded                   atomic.Bool // out has grown large within one turn
+	crowded                   atomic.Bool // out, or the bodies that go with it, have grown large within one turn
 
 	unmeasured atomic.Int64  // bytes of answers' bodies that are gathered, or written and not yet in outboundSize
 	heard      atomic.Uint32 // turns: whether the peer said anything since
@@ -57,6 +57,10 @@ func (s *Session) Loop() *Loop                { return s.loop }
 // VIP says that the session came in on one of Addrs[1:], Java's listenPort-2.
 func (s *Session) VIP() bool    { return s.vip }
 func (s *Session) Closed() bool { return s.closed.Load() }
+
+// OnLoop has f run on the session's loop, soon; what f answers is written when it returns. f does not block. After the end
+// of the server it does not run.
+func (s *Session) OnLoop(f func()) { s.loop.run(queued{s, f}) }
 
 // ID is unique in this process.
 func (s *Session) ID() uint64 { return s.id }

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -252,6 +253,45 @@ func TestRepliesTogether(t *testing.T) {
 	}
 	if conn.writes != 1 || other.writes != 1 {
 		t.Fatalf("%d and %d writes; want 1 each", conn.writes, other.writes)
+	}
+}
+
+// What is to run on a loop runs in order, not all of it at once, and its answers are written together.
+func TestOnLoop(t *testing.T) {
+	var held []ReplyTo
+	var session *Session
+	c, conn, _ := newMemorySession(func(c *core) {
+		c.register(10, ProcessorFunc(func(req *Request) { held, session = append(held, req.ReplyTo()), req.Session }), nil, true)
+	})
+	const runs = 3*runsMax + 1
+	w := &wire{t: t}
+	for range runs {
+		conn.in = append(conn.in, w.frame(10, "")...)
+	}
+	c.OnTraffic(conn)
+	var ran []int
+	for i := range runs {
+		session.OnLoop(func() {
+			ran = append(ran, i)
+			held[i].Reply(&remoting.Command{})
+			if i == 0 { // queued behind the others
+				session.OnLoop(func() { ran = append(ran, runs) })
+			}
+		})
+	}
+	for rounds := 1; len(conn.posts) > 0; rounds++ {
+		if len(conn.posts) != 1 {
+			t.Fatalf("%d posts at once", len(conn.posts))
+		}
+		post := conn.posts[0]
+		conn.posts = nil
+		post()
+		if conn.writes != min(rounds, runs/runsMax+1) || len(ran) != min(rounds*runsMax, runs+1) {
+			t.Fatalf("round %d: %d writes, %d ran", rounds, conn.writes, len(ran))
+		}
+	}
+	if len(ran) != runs+1 || !slices.IsSorted(ran) {
+		t.Fatalf("ran %v", ran)
 	}
 }
 

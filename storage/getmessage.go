@@ -5,6 +5,8 @@ package storage
 import (
 	"runtime/debug"
 	"sync"
+
+	"loopmq/storage/latency"
 )
 
 // filterBytesMax is how many bytes of a queue one pull looks through, when its maxMsgNums asks for no more.
@@ -42,8 +44,6 @@ type GetMessageResult struct {
 	BufferTotalSize         int
 	MsgCount                int
 	SuggestPullingFromSlave bool
-	// Cold is set when some record is farther from the log's end than the in-memory share.
-	Cold bool
 	// Err is the fault that ended the pull, which then has found nothing.
 	Err error
 }
@@ -84,18 +84,36 @@ func (s *MessageStore) GetMessage(topic string, queueID int32, offset QueueOffse
 	if result == nil {
 		result = &GetMessageResult{}
 	}
+	s.pull(pull{offset: offset, maxMsgNums: maxMsgNums, filter: filter, result: result}, topic, queueID)
+	return result
+}
+
+// GetResident is GetMessage for a caller who must not wait for the disk. It is false, with nothing in result, when some
+// page that it would touch, or whoever is lent the records, is not in memory.
+func (s *MessageStore) GetResident(topic string, queueID int32, offset QueueOffset, maxMsgNums int, filter MessageFilter, result *GetMessageResult) bool {
+	return s.pull(pull{offset: offset, maxMsgNums: maxMsgNums, filter: filter, result: result, residentOnly: true}, topic, queueID)
+}
+
+func (s *MessageStore) pull(what pull, topic string, queueID int32) (all bool) {
+	result := what.result
 	result.reset()
 	p := pulls.Get().(*pull)
-	*p = pull{store: s, config: s.Config(), queue: s.queues.find(topic, queueID), offset: offset, maxMsgNums: maxMsgNums, filter: filter, result: result}
+	*p = what
+	p.store, p.config, p.queue = s, s.Config(), s.queues.find(topic, queueID)
 	if err := p.run(); err != nil {
 		result.reset()
-		result.Status, result.NextBeginOffset, result.Err = NoMatchedMessage, offset, err
+		result.Status, result.NextBeginOffset, result.Err = NoMatchedMessage, p.offset, err
 		s.log.latch(err)
 	}
+	all = !p.absent
 	*p = pull{}
 	pulls.Put(p)
+	if !all {
+		result.reset()
+		return false
+	}
 	s.countPull(result)
-	return result
+	return true
 }
 
 var pulls = sync.Pool{New: func() any { return new(pull) }}
@@ -109,6 +127,9 @@ type pull struct {
 	maxMsgNums int
 	filter     MessageFilter
 	result     *GetMessageResult
+
+	residentOnly bool
+	absent       bool // something is not in memory, and nothing more is read
 }
 
 func (p *pull) run() (err error) {
@@ -157,6 +178,13 @@ func (p *pull) read() {
 	maxPhy := p.store.log.maxOffset()
 	memory := p.store.memoryShare(p.config)
 	limit := min(len(units.data), max(filterBytesMax, p.maxMsgNums*consumeQueueUnitSize))
+	now := int64(0)
+	if p.residentOnly {
+		now = latency.Now()
+		if p.absent = !units.isResident(limit, now); p.absent {
+			return
+		}
+	}
 	scanned := 0
 	var last, skipBelow PhyOffset // of the records scanned; while a removed log file is passed over
 	for ; scanned+consumeQueueUnitSize <= limit; scanned += consumeQueueUnitSize {
@@ -179,6 +207,11 @@ func (p *pull) read() {
 			skipBelow = p.store.rollNextFile(u.Offset)
 			continue
 		}
+		if p.residentOnly && !sel.isResident(len(sel.data), now) {
+			sel.Release()
+			p.absent = true
+			return
+		}
 		if p.filter != nil && !p.filter.MatchCommitLog(sel.data) {
 			p.passOver(NoMatchedMessage)
 			sel.Release()
@@ -186,7 +219,6 @@ func (p *pull) read() {
 		}
 		r.add(sel)
 		r.Status = Found
-		r.Cold = r.Cold || onDisk
 		skipBelow = 0
 	}
 	r.NextBeginOffset = p.offset + QueueOffset(scanned/consumeQueueUnitSize)

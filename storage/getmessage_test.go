@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"math"
 	"path"
+	"reflect"
 	"runtime"
 	"sync"
 	"testing"
 	"time"
 
+	"loopmq/storage/latency"
 	"loopmq/storage/message"
 	"loopmq/storage/vfs/faultfs"
 )
@@ -126,18 +128,82 @@ func TestGetMessageLimits(t *testing.T) {
 	s.physicalMemory = 1000
 	f(100, nil, 8, 8)
 	r := s.GetMessage("t", 0, 0, 32, nil, nil)
-	if !r.Cold || !r.SuggestPullingFromSlave || !s.IsCold("t", 0, 0) {
+	if !r.SuggestPullingFromSlave || !s.IsCold("t", 0, 0) {
 		t.Error("far from the end, not cold")
 	}
 	r.Release()
 	r = s.GetMessage("t", 0, 1199, 32, nil, r)
-	if r.Cold || r.SuggestPullingFromSlave || s.IsCold("t", 0, 1199) {
+	if r.SuggestPullingFromSlave || s.IsCold("t", 0, 1199) {
 		t.Error("at the end, cold")
 	}
 	r.Release()
 	if s.IsCold("t", 0, 1200) || s.IsCold("none", 0, 0) {
 		t.Error("nothing to read, cold")
 	}
+}
+
+// A pull of what is in memory gets what any pull gets. Where something is not, it gets nothing, and keeps nothing.
+func TestGetResident(t *testing.T) {
+	fsys := faultfs.New()
+	s := openTestStore(t, fsys, nil)
+	for i := range 500 {
+		s.send(storeMessage{topic: "t", queueID: int32(i % 3), size: 100 + i, properties: fmt.Sprintf("TAGS\x01%d", i%7)})
+	}
+	s.settled()
+	held := func() (n int64) {
+		for _, f := range append(s.log.queue.files(), s.queues.find("t", 0).files.files()...) {
+			n += f.held()
+		}
+		return n
+	}
+	filters := []MessageFilter{nil, tagFilter(message.TagsCode([]byte("3"))), recordFilter(func(record []byte) bool { return len(record)%2 == 0 })}
+	same := func(a, b GetMessageResult) bool {
+		if len(a.Buffers)+len(b.Buffers) == 0 {
+			a.Buffers, b.Buffers = nil, nil
+		}
+		return reflect.DeepEqual(a, b)
+	}
+	want, got := new(GetMessageResult), new(GetMessageResult)
+	for _, absent := range []bool{true, false} {
+		fsys.SetAbsent(absent)
+		for i := range 600 {
+			queueID, offset, maxMsgNums, filter := int32(i%4), QueueOffset(i*7%180), i%40, filters[i%len(filters)]
+			s.GetMessage("t", queueID, offset, maxMsgNums, filter, want)
+			there := s.GetResident("t", queueID, offset, maxMsgNums, filter, got)
+			touches := want.Status == Found || want.Status == NoMatchedMessage
+			if there != (!absent || !touches) || there && !same(*got, *want) || !there && len(got.Buffers) > 0 {
+				t.Fatalf("queue %d at %d, %d messages: in memory: %v, %+v; want %+v", queueID, offset, maxMsgNums, there, got, want)
+			}
+			want.Release()
+			got.Release()
+		}
+	}
+	if n := held(); n != 0 {
+		t.Errorf("%d loans are still out", n)
+	}
+}
+
+// A look at what is in memory holds for a while, for the part of the file that was looked at.
+func TestResidentForAWhile(t *testing.T) {
+	fsys := faultfs.New()
+	s := openTestStore(t, fsys, func(c *Config) { c.MappedFileSizeCommitLog = 4 * residentPart })
+	for range 10 {
+		s.send(storeMessage{topic: "t", size: residentPart / 4})
+	}
+	s.settled()
+	f, now := s.log.queue.first(), latency.Now()
+	check := func(from, to, now int64, want bool) {
+		t.Helper()
+		if got := f.isResident(from, to, now); got != want {
+			t.Errorf("[%d, %d) in memory: %v", from, to, got)
+		}
+	}
+	check(10, residentPart+10, now, true)
+	fsys.SetAbsent(true)
+	check(0, 2*residentPart, now, true)
+	check(0, 2*residentPart, now+int64(residentFor)-1, true)
+	check(0, 2*residentPart+1, now, false)
+	check(0, 10, now+int64(residentFor), false)
 }
 
 // A record larger than the limits goes out alone.

@@ -50,6 +50,8 @@ type MappedFile struct {
 	allocatedPosition atomic.Int64 // blocks exist below; moved by the file's writer or its allocator
 	populatedPosition atomic.Int64 // appends below neither fault nor meet zeros being written; moved by the populate helper
 
+	residency atomic.Pointer[residency] // nil until the first look
+
 	pooled      bool // has, or had until it was all committed, a write buffer
 	writeBuffer atomic.Pointer[transientBuffer]
 }

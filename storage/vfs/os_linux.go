@@ -23,6 +23,8 @@ const (
 	interruptedMax = 1000
 	// forgetMin is the least range that a sync drops from the page table first.
 	forgetMin = 64 << 10
+	// residentPages is how many pages one look at what is in memory takes in.
+	residentPages = 64
 	// writevPartsMax is IOV_MAX.
 	writevPartsMax = 1024
 )
@@ -261,6 +263,27 @@ func (r *region) WillNeed(from, to int64) error {
 		return nil
 	}
 	return err
+}
+
+// Resident asks for residentPages at a time. On a file that the process may not write the kernel says yes to everything.
+func (r *region) Resident(from, to int64) bool {
+	if r.check("mincore", from, to) != nil {
+		return false
+	}
+	var pages [residentPages]byte // bit 0: in memory
+	for at := from - from%pageSize; at < to; at += residentPages * pageSize {
+		n := min(to-at, residentPages*pageSize)
+		_, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&r.data[at])), uintptr(n), uintptr(unsafe.Pointer(&pages)))
+		if errno != 0 {
+			return false
+		}
+		for _, page := range pages[:(n+pageSize-1)/pageSize] {
+			if page&1 == 0 {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // NextData asks where the file has blocks that were written, or pages in memory. The file's own position moves, which

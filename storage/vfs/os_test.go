@@ -390,6 +390,41 @@ func TestCutFileIsAnError(t *testing.T) {
 	}
 }
 
+// What was written is in memory, what nobody has touched is not, and to bring it in helps.
+func TestResident(t *testing.T) {
+	const pages = 1024
+	r := openRegion(t, filepath.Join(t.TempDir(), "f"), pages*4096+100, true)
+	defer closeRegion(t, r)
+	size := int64(len(r.Bytes()))
+	if r.Resident(0, size) {
+		t.Error("all of a new file is in memory")
+	}
+	for _, at := range []int64{0, 5000, 3*4096 - 1, 200 * 4096, 201*4096 + 7} {
+		if err := r.WriteAt([]byte("12"), at); err != nil {
+			t.Fatal(err)
+		}
+		if !r.Resident(at, at+2) {
+			t.Errorf("what was just written at %d is not in memory", at)
+		}
+	}
+	for _, c := range [][2]int64{{600 * 4096, 600*4096 + 1}, {0, 800 * 4096}, {4096, size}, {size - 1, size}} {
+		if r.Resident(c[0], c[1]) {
+			t.Errorf("[%d, %d) is in memory", c[0], c[1])
+		}
+	}
+	for _, c := range [][2]int64{{-1, 10}, {10, size + 1}, {10, 9}} {
+		if r.Resident(c[0], c[1]) {
+			t.Errorf("[%d, %d) of %d bytes is in memory", c[0], c[1], size)
+		}
+	}
+	if err := r.Populate(0, size); err != nil {
+		t.Fatal(err)
+	}
+	if !r.Resident(0, size) || !r.Resident(7, 7) || !r.Resident(size, size) {
+		t.Error("what was brought in is not in memory")
+	}
+}
+
 // TestNextData reads a file with holes: what is not in them is found, and what is said to be a hole is zeros.
 func TestNextData(t *testing.T) {
 	const pages = 64

@@ -73,6 +73,8 @@ type Region interface {
 	Populate(from, to int64) error
 	// WillNeed brings [from, to) in for reading. It blocks, and is best effort.
 	WillNeed(from, to int64) error
+	// Resident says whether [from, to) is in memory now, so that reading it waits for no disk. It waits for none itself.
+	Resident(from, to int64) bool
 	// NextData is where the next bytes at or past from lie that may not be zeros, and where they end: the rest of the file
 	// where nothing better is known, the end twice where all is zeros. It reads nothing in.
 	NextData(from int64) (start, end int64)

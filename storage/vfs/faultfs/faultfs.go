@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -87,6 +88,7 @@ type FS struct {
 	used     int64
 	locks    map[string]bool
 	open     int
+	absent   atomic.Bool
 }
 
 var _ vfs.FS = (*FS)(nil)
@@ -146,6 +148,9 @@ func (f *FS) ClearFaults() {
 	defer f.mu.Unlock()
 	f.faults = nil
 }
+
+// SetAbsent makes regions say that none of their pages is in memory. Reads go on as always.
+func (f *FS) SetAbsent(absent bool) { f.absent.Store(absent) }
 
 // SetHook sets what is called before each operation, without locks, on the goroutine that asks for it.
 func (f *FS) SetHook(hook func(op Op, path string)) {

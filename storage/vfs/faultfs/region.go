@@ -256,6 +256,9 @@ func (r *region) ReadAhead(bool) {}
 
 func (r *region) WillNeed(from, to int64) error { return r.touch(OpWillNeed, from, to) }
 
+// Resident is true unless SetAbsent says otherwise.
+func (r *region) Resident(_, _ int64) bool { return !r.fs.absent.Load() }
+
 // NextData takes pages of zeros for holes.
 func (r *region) NextData(from int64) (start, end int64) {
 	size := int64(len(r.data))
