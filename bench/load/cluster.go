@@ -51,10 +51,9 @@ func dial(ctx context.Context, what, addr string) (*wire.Conn, error) {
 	return conn, nil
 }
 
-// findMasters finds the queues of all topics, and makes topics that do not exist when create is set.
+// findMasters finds the queues of all topics, and makes topics that do not exist when create is set. That each question is
+// answered in time is seen to where it is asked: topics can be many.
 func (c *Config) findMasters(ctx context.Context, create bool) ([]*master, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(c.Timeout)+routeWait)
-	defer cancel()
 	found, err := c.find(ctx, create)
 	if err != nil {
 		return nil, err
@@ -242,6 +241,8 @@ func forQueues(ctx context.Context, masters []*master, ask func(context.Context,
 }
 
 func forQueuesOf(ctx context.Context, conn *wire.Conn, m *master, ask func(context.Context, *wire.Conn, *queue) error) error {
+	ctx, giveUp := context.WithCancel(ctx) // at the first failure: a broker that hangs is not to be waited for once a queue
+	defer giveUp()
 	var (
 		group sync.WaitGroup
 		mu    sync.Mutex // guards first
@@ -255,16 +256,20 @@ func forQueuesOf(ctx context.Context, conn *wire.Conn, m *master, ask func(conte
 					mu.Lock()
 					first = firstOf(first, err)
 					mu.Unlock()
+					giveUp()
 				}
 			}
 		})
 	}
 	for _, q := range m.queues {
+		if ctx.Err() != nil {
+			break
+		}
 		work <- q
 	}
 	close(work)
 	group.Wait()
-	return first
+	return firstOf(first, ctx.Err())
 }
 
 func firstOf(first, err error) error {

@@ -13,8 +13,12 @@ import (
 	"loopmq/bench/wire"
 )
 
-// lagPeriod is how often the ends of both logs are asked for.
-const lagPeriod = 100 * time.Millisecond
+const (
+	// lagPeriod is how often the ends of both logs are asked for.
+	lagPeriod = 100 * time.Millisecond
+	// lagTimeout is how long a broker under load may take to tell.
+	lagTimeout = time.Minute
+)
 
 // Lag follows how far a slave's log is behind its master's.
 type Lag struct {
@@ -77,11 +81,11 @@ func (l *Lag) Fill(samples []result.Sample, offset time.Duration) {
 
 // Follow observes until ctx ends; times count from began.
 func (l *Lag) Follow(ctx context.Context, master, slave string, began time.Time) error {
-	m, err := wire.Dial(ctx, master, wire.Options{})
+	m, err := wire.Dial(ctx, master, wire.Options{Timeout: lagTimeout})
 	if err != nil {
 		return err
 	}
-	s, err := wire.Dial(ctx, slave, wire.Options{})
+	s, err := wire.Dial(ctx, slave, wire.Options{Timeout: lagTimeout})
 	if err == nil {
 		err = l.follow(ctx, m, s, began)
 		s.Close()

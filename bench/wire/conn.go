@@ -67,7 +67,7 @@ type Options struct {
 	Round  func(*Conn) // runs on the reader after the answers of each read (Flush)
 	// Lock guards the connection; a user that shares it guards its own state with it (its own).
 	Lock *sync.Mutex
-	// Timeout bounds each request, and one write: Expire must be called now and then (10 s).
+	// Timeout bounds each request, and one write: Expire must be called now and then (10 s). Invoke looks to it by itself.
 	Timeout time.Duration
 }
 

@@ -304,6 +304,15 @@ func TestWriteThatHangs(t *testing.T) {
 	<-c.Done()
 }
 
+// A peer that takes a question and says nothing is given up, though nobody looks through the calls of the connection.
+func TestInvokeGivesUp(t *testing.T) {
+	c, p := connect(t, Options{Timeout: 20 * time.Millisecond})
+	if _, err := c.Invoke(t.Context(), NewCommand(remoting.GetMaxOffset)); !errors.Is(err, ErrTimeout) {
+		t.Errorf("a question without an answer: %v", err)
+	}
+	p.next()
+}
+
 // echo answers each frame it reads with the same answer, patched with the request's id.
 func echo(nc net.Conn, answer []byte, opaqueAt int) {
 	buffer := make([]byte, 0, 1<<20)

@@ -5,6 +5,7 @@ package wire
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"loopmq/reactor/remoting"
 )
@@ -50,7 +51,8 @@ func NewCommand(code int32, fields ...string) *remoting.Command {
 	return cmd
 }
 
-// Invoke sends cmd and waits for its answer, which the caller owns. It is for administration, not for load.
+// Invoke sends cmd and waits for its answer, which the caller owns, as long as the connection's timeout. It is for
+// administration, not for load.
 func (c *Conn) Invoke(ctx context.Context, cmd *remoting.Command) (*remoting.Command, error) {
 	type outcome struct {
 		answer *remoting.Command
@@ -73,6 +75,8 @@ func (c *Conn) Invoke(ctx context.Context, cmd *remoting.Command) (*remoting.Com
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
+	timer := time.NewTimer(c.timeout)
+	defer timer.Stop()
 	select {
 	case o := <-ch:
 		if o.err != nil {
@@ -81,6 +85,8 @@ func (c *Conn) Invoke(ctx context.Context, cmd *remoting.Command) (*remoting.Com
 		return o.answer, nil
 	case <-ctx.Done():
 		return nil, fmt.Errorf("%s: %w", what, ctx.Err())
+	case <-timer.C:
+		return nil, fmt.Errorf("%s: %s: %w", what, c.Addr(), ErrTimeout)
 	}
 }
 
