@@ -3,7 +3,6 @@
 package load
 
 import (
-	"context"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -169,8 +168,8 @@ func (p *puller) done(_ *wire.Call, answer *remoting.Command, err error) {
 	if err != nil {
 		if !c.cs.stopping.Load() {
 			c.rec.fail(failureName(err), 1)
+			time.AfterFunc(retryWait, p.retry) // it writes: here is no reader that would
 		}
-		p.pullLocked(wire.Clock())
 		return
 	}
 	at := c.conn.ReadAt()

@@ -4,6 +4,7 @@ package load
 
 import (
 	"bufio"
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -27,7 +28,7 @@ type fakeBroker struct {
 	running  sync.WaitGroup
 	// sent, if set, is told of each message that is sent, and says what to do with it.
 	sent func(number int, body []byte) deed
-	// pulled, if set, may change the records of an answer.
+	// pulled, if set, may change the records of an answer; nil: there is no answer.
 	pulled func(records []byte) []byte
 
 	mu     sync.Mutex // guards the rest
@@ -127,6 +128,8 @@ func (b *fakeBroker) handle(cmd *remoting.Command) *remoting.Command {
 		answer.Body, _ = json.Marshal(map[string]any{"topicConfigTable": map[string]any{"bench": config}})
 	case remoting.GetMaxOffset:
 		answer.Ext.AddInt("offset", int64(b.length(cmd.Ext.String("queueId"))))
+	case remoting.GetMinOffset:
+		answer.Ext.AddInt("offset", 0)
 	case remoting.SendMessageV2:
 		return b.send(cmd)
 	case remoting.PullMessage:
@@ -193,7 +196,9 @@ func (b *fakeBroker) pull(cmd *remoting.Command) *remoting.Command {
 		})
 	}
 	if b.pulled != nil && len(answer.Body) > 0 {
-		answer.Body = b.pulled(answer.Body)
+		if answer.Body = b.pulled(answer.Body); answer.Body == nil {
+			return nil
+		}
 	}
 	if len(answer.Body) == 0 {
 		answer.Code = remoting.PullNotFound
@@ -378,5 +383,52 @@ func TestBadAnswers(t *testing.T) {
 	}
 	if bad < 4 {
 		t.Fatalf("%d pulls", bad)
+	}
+}
+
+// A pull without an answer is asked again: the request that comes after it is written, though nothing else happens on its
+// connection.
+func TestUnansweredPull(t *testing.T) {
+	b := startFakeBroker(t)
+	silent := true
+	b.pulled = func(records []byte) []byte {
+		if silent {
+			silent = false
+			return nil
+		}
+		return records
+	}
+	cfg := testConfig(Produce, b.addr())
+	cfg.Count = 10
+	mustRun(t, cfg)
+	cfg = testConfig(Consume, b.addr())
+	cfg.From, cfg.Count, cfg.Timeout, cfg.Hold = FromFirst, 10, result.Duration(50*time.Millisecond), 0
+	ctx, cancel := context.WithCancel(testContext(t))
+	defer cancel()
+	asked := 0
+	r, err := Run(ctx, cfg, Hooks{Progress: func(p Progress) {
+		if asked++; asked == 10 {
+			cancel() // it has been asking for ten seconds
+		}
+	}})
+	if err != nil || r.Messages != 10 || r.Errors[errTimeout] == 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+}
+
+// The same at a rate: what takes the place of a request that was given up is written.
+func TestUnansweredAtARate(t *testing.T) {
+	b := startFakeBroker(t)
+	b.sent = func(number int, _ []byte) deed {
+		if number == 3 {
+			return deedSilent
+		}
+		return deedStore
+	}
+	cfg := testConfig(Produce, b.addr())
+	cfg.Connections, cfg.Window, cfg.Rate, cfg.Count, cfg.Timeout = 1, 1, 1000, 100, result.Duration(500*time.Millisecond)
+	r, err := Run(testContext(t), cfg, Hooks{})
+	if err != nil || r.Messages < 90 || r.Messages+r.Errors[errTimeout] != 100 {
+		t.Fatalf("%+v, %v", r, err)
 	}
 }

@@ -372,7 +372,8 @@ func (s *slot) done(_ *wire.Call, answer *remoting.Command, err error) {
 	p.free = append(p.free, s)
 	switch {
 	case p.pacer != nil:
-		if p.pacer.behind.Load() {
+		// Behind an answer its reader writes; where there was none nobody would, and the pacer finds the room by itself.
+		if err == nil && p.pacer.behind.Load() {
 			p.pacer.sendOnLocked(p, wire.Clock())
 		}
 	case good:
