@@ -121,8 +121,6 @@ func (cs *consumers) share(m *master, pulls []*puller) {
 	}
 }
 
-func (cs *consumers) start(ctx context.Context) error { return cs.links.open(ctx) }
-
 // caughtUp says that every queue was read to where it was to be read to.
 func (cs *consumers) caughtUp() bool { return cs.open.Load() == 0 }
 

@@ -126,25 +126,24 @@ type links struct {
 	end     context.CancelFunc
 }
 
-// open connects all, and then begins to use them, until close: when a run is interrupted, what is under way comes in.
-func (ls *links) open(ctx context.Context) error {
+// connect connects all; nothing is sent yet.
+func (ls *links) connect(ctx context.Context) error {
 	for _, l := range ls.all {
 		if err := l.open(ctx); err != nil {
-			for _, l := range ls.all {
-				if conn := l.current(); conn != nil {
-					conn.Close()
-					<-conn.Done()
-				}
-			}
+			ls.close()
 			return err
 		}
 	}
+	return nil
+}
+
+// use begins to use the connections, until close: when a run is interrupted, what is under way comes in.
+func (ls *links) use(ctx context.Context) {
 	ctx, ls.end = context.WithCancel(context.WithoutCancel(ctx))
 	for _, l := range ls.all {
 		ls.running.Go(func() { l.serve(ctx) })
 	}
 	ls.running.Go(func() { ls.expire(ctx) })
-	return nil
 }
 
 func (ls *links) expire(ctx context.Context) {
@@ -164,4 +163,10 @@ func (ls *links) close() {
 		ls.end()
 	}
 	ls.running.Wait()
+	for _, l := range ls.all { // those that were never used
+		if conn := l.current(); conn != nil {
+			conn.Close()
+			<-conn.Done()
+		}
+	}
 }

@@ -22,7 +22,8 @@ const (
 
 // window is what is measured: until a time, a count, or ended says so.
 type window struct {
-	start    func() error // begins the load, as the first thing of the warm-up or of the window
+	connect  func(context.Context) error // before the warm-up and the window
+	start    func(context.Context)       // begins the load, as the first thing of the warm-up or of the window
 	recs     recorders
 	failures recorders // of others: their failures count too
 	count    int64     // 0: none
@@ -31,17 +32,15 @@ type window struct {
 
 // measure runs the warm-up and the window, and puts what the window saw into the result.
 func (r *runner) measure(ctx context.Context, w window) error {
+	if err := w.connect(ctx); err != nil {
+		return err
+	}
 	if r.cfg.Warmup > 0 {
-		if err := w.start(); err != nil {
-			return err
-		}
+		w.start(ctx)
 		if _, err := r.watch(ctx, "warm-up", w.recs, time.Duration(r.cfg.Warmup), w.ended); err != nil {
 			return err
 		}
 	}
-	drop := newCounts()
-	w.recs.collect(drop)
-	w.failures.collect(drop)
 	if r.hooks.Meter != nil {
 		if err := r.hooks.Meter.Begin(); err != nil {
 			return err
@@ -50,18 +49,20 @@ func (r *runner) measure(ctx context.Context, w window) error {
 	if r.hooks.Begin != nil {
 		r.hooks.Begin()
 	}
+	// The time is taken where the messages are counted: what came while the processes were looked at is of neither.
+	drop := newCounts()
+	w.recs.collect(drop)
+	w.failures.collect(drop)
 	r.result.Started = time.Now()
 	begin := wire.Clock()
 	if r.cfg.Warmup == 0 {
-		if err := w.start(); err != nil {
-			return err
-		}
+		w.start(ctx)
 	}
 	p := phase{r: r, name: "measure", window: w, of: time.Duration(r.cfg.Duration), begin: begin, sampled: true}
 	if err := p.run(ctx); err != nil {
 		return err
 	}
-	end := wire.Clock()
+	end := p.sampleFrom // of the last sample: what came since is not counted
 	if r.hooks.Meter != nil {
 		if err := r.hooks.Meter.End(r.result); err != nil {
 			return err

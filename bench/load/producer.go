@@ -158,11 +158,9 @@ func (ps *producers) newProducer(m *master, t *templates, connection int) *produ
 	return p
 }
 
-// start connects and begins to send.
-func (ps *producers) start(ctx context.Context) error {
-	if err := ps.links.open(ctx); err != nil {
-		return err
-	}
+// start begins to send.
+func (ps *producers) start(ctx context.Context) {
+	ps.use(ctx)
 	start := wire.Clock()
 	switch {
 	case ps.cfg.Rate > 0:
@@ -175,7 +173,6 @@ func (ps *producers) start(ctx context.Context) error {
 			ps.pacing.Go(p.pour)
 		}
 	}
-	return nil
 }
 
 // closed says that each answer makes room for the next request.

@@ -115,7 +115,7 @@ func (r *runner) produce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w := window{start: func() error { return ps.start(ctx) }, recs: ps.recs}
+	w := window{connect: ps.connect, start: ps.start, recs: ps.recs}
 	if ps.limited {
 		w.ended = ps.spent
 	}
@@ -181,7 +181,7 @@ func (r *runner) consume(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = r.measure(ctx, window{start: func() error { return cs.start(ctx) }, recs: cs.recs, count: r.cfg.Count})
+	err = r.measure(ctx, window{connect: cs.connect, start: cs.use, recs: cs.recs, count: r.cfg.Count})
 	cs.stop()
 	return err
 }
@@ -207,7 +207,7 @@ func (r *runner) drain(ctx context.Context) error {
 		return err
 	}
 	r.cfg.Warmup, r.cfg.Duration = 0, 0
-	err = r.measure(ctx, window{start: func() error { return cs.start(ctx) }, recs: cs.recs, ended: cs.caughtUp})
+	err = r.measure(ctx, window{connect: cs.connect, start: cs.use, recs: cs.recs, ended: cs.caughtUp})
 	cs.stop()
 	switch {
 	case err != nil:
@@ -224,9 +224,10 @@ func (r *runner) fill(ctx context.Context) (*producers, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := ps.start(ctx); err != nil {
+	if err := ps.connect(ctx); err != nil {
 		return nil, err
 	}
+	ps.start(ctx)
 	sum, err := r.watch(ctx, "fill", ps.recs, 0, ps.spent)
 	ps.stop()
 	if err != nil {
@@ -289,13 +290,14 @@ func (r *runner) latency(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := cs.start(ctx); err != nil {
+	if err := cs.connect(ctx); err != nil {
 		return err
 	}
+	cs.use(ctx)
 	defer cs.stop()
 	// The producers' failures count, their latency does not: a message ends when it is consumed.
 	err = r.measure(ctx, window{
-		start: func() error { return ps.start(ctx) }, recs: cs.recs, failures: ps.recs, count: r.cfg.Count * int64(r.cfg.Groups),
+		connect: ps.connect, start: ps.start, recs: cs.recs, failures: ps.recs, count: r.cfg.Count * int64(r.cfg.Groups),
 	})
 	ps.stop()
 	if err != nil {
@@ -328,9 +330,10 @@ func (r *runner) verify(ctx context.Context, ps *producers) error {
 	if err != nil {
 		return err
 	}
-	if err := cs.start(ctx); err != nil {
+	if err := cs.connect(ctx); err != nil {
 		return err
 	}
+	cs.use(ctx)
 	_, err = r.watch(ctx, "read back", cs.recs, 0, cs.caughtUp)
 	cs.stop()
 	if err != nil {

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package load
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"loopmq/bench/result"
+)
+
+// testMeter is a meter in the hands of a test.
+type testMeter struct {
+	begin, sample func()
+	err           error // of Sample
+}
+
+func (m *testMeter) Begin() error {
+	if m.begin != nil {
+		m.begin()
+	}
+	return nil
+}
+
+func (m *testMeter) Sample() error {
+	if m.sample != nil {
+		m.sample()
+	}
+	return m.err
+}
+
+func (m *testMeter) End(*result.Result) error { return nil }
+
+// What comes while the processes are looked at, before the window and after it, is neither counted nor timed.
+func TestWindowIsWhatIsCounted(t *testing.T) {
+	b := startFakeBroker(t)
+	var came, before atomic.Int64
+	b.sent = func(int, []byte) deed {
+		came.Add(1)
+		return deedStore
+	}
+	cfg := testConfig(Produce, b.addr())
+	cfg.Connections, cfg.Window = 1, 4
+	cfg.Warmup, cfg.Duration = result.Duration(10*time.Millisecond), result.Duration(50*time.Millisecond)
+	const more = 3000
+	r, err := Run(testContext(t), cfg, Hooks{Meter: &testMeter{
+		begin: func() {
+			for end := came.Load() + more; came.Load() < end; {
+				time.Sleep(time.Millisecond)
+			}
+			before.Store(came.Load())
+		},
+		sample: func() { time.Sleep(20 * time.Millisecond) },
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if most := came.Load() - before.Load() + int64(cfg.Window); r.Messages > most {
+		t.Errorf("%d messages in a window of which at most %d came", r.Messages, most)
+	}
+	if last := r.Samples[len(r.Samples)-1]; r.Seconds != last.At {
+		t.Errorf("the window is %v s long, its last sample ends after %v", r.Seconds, last.At)
+	}
+}
+
+// Connections are made before the window.
+func TestConnectingIsNotMeasured(t *testing.T) {
+	r := &runner{result: new(result.Result)}
+	var connected, started time.Time
+	err := r.measure(testContext(t), window{
+		connect: func(context.Context) error { connected = time.Now(); return nil },
+		start:   func(context.Context) { started = time.Now() },
+		ended:   func() bool { return true },
+	})
+	if err != nil || r.result.Started.Before(connected) || started.Before(r.result.Started) {
+		t.Errorf("connected at %v, the window began at %v, the load at %v; %v", connected, r.result.Started, started, err)
+	}
+	no := errors.New("nobody is there")
+	if err := r.measure(testContext(t), window{connect: func(context.Context) error { return no }}); !errors.Is(err, no) {
+		t.Errorf("without a connection: %v", err)
+	}
+}
