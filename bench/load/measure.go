@@ -30,7 +30,8 @@ type window struct {
 	ended    func() bool
 }
 
-// measure runs the warm-up and the window, and puts what the window saw into the result.
+// measure runs the warm-up and the window, and puts what the window saw into the result: what it saw until then, when there
+// is an error.
 func (r *runner) measure(ctx context.Context, w window) error {
 	if err := w.connect(ctx); err != nil {
 		return err
@@ -38,6 +39,9 @@ func (r *runner) measure(ctx context.Context, w window) error {
 	if r.cfg.Warmup > 0 {
 		w.start(ctx)
 		if _, err := r.watch(ctx, "warm-up", w.recs, time.Duration(r.cfg.Warmup), w.ended); err != nil {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
 			return err
 		}
 	}
@@ -59,14 +63,10 @@ func (r *runner) measure(ctx context.Context, w window) error {
 		w.start(ctx)
 	}
 	p := phase{r: r, name: "measure", window: w, of: time.Duration(r.cfg.Duration), begin: begin, sampled: true}
-	if err := p.run(ctx); err != nil {
-		return err
-	}
+	failed := p.run(ctx)
 	end := p.sampleFrom // of the last sample: what came since is not counted
-	if r.hooks.Meter != nil {
-		if err := r.hooks.Meter.End(r.result); err != nil {
-			return err
-		}
+	if r.hooks.Meter != nil && failed == nil {
+		failed = r.hooks.Meter.End(r.result)
 	}
 	if r.hooks.End != nil {
 		r.hooks.End()
@@ -88,7 +88,7 @@ func (r *runner) measure(ctx context.Context, w window) error {
 			res.Errors[name] += n
 		}
 	}
-	return nil
+	return failed
 }
 
 // watch lets a phase run that is not measured: for a time, or, with 0, until ended says so.
@@ -177,11 +177,6 @@ func (p *phase) sample(now time.Duration) error {
 	if p.sampled && seconds > 0 {
 		p.r.result.Samples = append(p.r.result.Samples,
 			result.NewSample((now-p.begin).Seconds(), seconds, p.second.messages, p.second.failed, p.second.latency))
-		if p.r.hooks.Meter != nil {
-			if err := p.r.hooks.Meter.Sample(); err != nil {
-				return err
-			}
-		}
 	}
 	if p.r.hooks.Progress != nil {
 		progress := Progress{Phase: p.name, Elapsed: now - p.begin, Of: p.of, Messages: p.total.messages, Errors: p.total.failed}
@@ -195,6 +190,9 @@ func (p *phase) sample(now time.Duration) error {
 	}
 	p.second.reset()
 	p.sampleFrom = now
+	if p.sampled && p.r.hooks.Meter != nil {
+		return p.r.hooks.Meter.Sample()
+	}
 	return nil
 }
 

@@ -83,3 +83,61 @@ func TestConnectingIsNotMeasured(t *testing.T) {
 		t.Errorf("without a connection: %v", err)
 	}
 }
+
+// A server whose process is gone ends the run, with what was measured until then.
+func TestMeterFails(t *testing.T) {
+	b := startFakeBroker(t)
+	cfg := testConfig(Produce, b.addr())
+	cfg.Duration = result.Duration(time.Hour)
+	gone := errors.New("the process is gone")
+	r, err := Run(testContext(t), cfg, Hooks{Meter: &testMeter{err: gone}})
+	if !errors.Is(err, gone) || r == nil || r.Messages == 0 || r.Seconds <= 0 || r.MessageRate <= 0 || len(r.Samples) == 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// Interrupted in the warm-up there is nothing to tell.
+func TestInterruptedInTheWarmUp(t *testing.T) {
+	b := startFakeBroker(t)
+	cfg := testConfig(Produce, b.addr())
+	cfg.Warmup, cfg.Duration = result.Duration(time.Hour), result.Duration(time.Hour)
+	ctx, cancel := context.WithCancel(testContext(t))
+	defer cancel()
+	r, err := Run(ctx, cfg, Hooks{Progress: func(Progress) { cancel() }})
+	if r != nil || !errors.Is(err, errInterrupted) {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// A run that was to be verified and was interrupted does not say that all is well, and tells what it has measured; also when
+// the broker is gone at the end.
+func TestUnverified(t *testing.T) {
+	f := func(what string, interrupt bool, want error) {
+		t.Helper()
+		b := startFakeBroker(t)
+		cfg := testConfig(Produce, b.addr())
+		cfg.Duration, cfg.Verify = result.Duration(time.Hour), true
+		if !interrupt {
+			cfg.Duration = result.Duration(10 * time.Millisecond)
+		}
+		ctx, cancel := context.WithCancel(testContext(t))
+		defer cancel()
+		r, err := Run(ctx, cfg, Hooks{
+			Progress: func(p Progress) {
+				if interrupt && p.Messages > 0 {
+					cancel()
+				}
+			},
+			End: func() {
+				if !interrupt {
+					_ = b.listener.Close()
+				}
+			},
+		})
+		if r == nil || r.Messages == 0 || r.Accounted != nil || err == nil || want != nil && !errors.Is(err, want) {
+			t.Errorf("%s: %+v, %v", what, r, err)
+		}
+	}
+	f("interrupted", true, errUnverified)
+	f("the broker is gone", false, nil)
+}

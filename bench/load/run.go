@@ -50,7 +50,10 @@ const sampleEvery = time.Second
 // ErrWrong is what the error of a verified run wraps when an acknowledged message is lost, doubled, reordered or changed.
 var ErrWrong = errors.New("not every acknowledged message is where it belongs")
 
-var errInterrupted = errors.New("interrupted before there was anything to tell")
+var (
+	errInterrupted = errors.New("interrupted before there was anything to tell")
+	errUnverified  = errors.New("interrupted before all was read back: nobody knows whether anything is lost")
+)
 
 // runner is one run.
 type runner struct {
@@ -61,7 +64,8 @@ type runner struct {
 	result  *result.Result
 }
 
-// Run does what cfg says. When ctx ends early, the result is about what was done until then, and there is no error.
+// Run does what cfg says. When ctx ends early, the result is about what was done until then, and there is no error, but for
+// a run that was to be verified. An error after the window began comes with a result too: of what was measured until then.
 func Run(ctx context.Context, cfg Config, hooks Hooks) (*result.Result, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -82,10 +86,10 @@ func Run(ctx context.Context, cfg Config, hooks Hooks) (*result.Result, error) {
 	case Latency:
 		err = r.latency(ctx)
 	}
-	switch {
-	case err != nil && ctx.Err() != nil:
+	switch measured := r.result.Seconds > 0; {
+	case err != nil && !measured && ctx.Err() != nil:
 		return nil, errInterrupted
-	case err != nil && !errors.Is(err, ErrWrong):
+	case err != nil && !measured:
 		return nil, err
 	}
 	r.result.Server.Version = r.serverVersion(ctx)
@@ -309,9 +313,17 @@ func (r *runner) latency(ctx context.Context) error {
 
 // verify reads everything back that a verified run has sent.
 func (r *runner) verify(ctx context.Context, ps *producers) error {
-	if ps.account == nil || ctx.Err() != nil {
+	if ps.account == nil {
 		return nil
 	}
+	err := r.readBack(ctx, ps)
+	if err != nil && ctx.Err() != nil {
+		return errUnverified
+	}
+	return err
+}
+
+func (r *runner) readBack(ctx context.Context, ps *producers) error {
 	acknowledged := int64(0)
 	for _, l := range ps.account.ledgers {
 		acknowledged += l.acked
@@ -340,7 +352,7 @@ func (r *runner) verify(ctx context.Context, ps *producers) error {
 		return err
 	}
 	if !cs.caughtUp() {
-		return nil // interrupted
+		return ctx.Err()
 	}
 	return r.settle(ps.account)
 }
