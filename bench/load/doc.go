@@ -14,7 +14,7 @@
 //
 // With a rate the load is open: message n is due at a fixed time, whatever became of those before, and its latency counts
 // from when it was due. A broker that stands still for a second is then seen by all messages of that second, not by the few
-// that were in flight. Without a rate the load is closed: each answer makes room for the next request, whose latency counts
+// that were in flight. What is under way when the window ends is not one of its messages, but its latency counts. Without a rate the load is closed: each answer makes room for the next request, whose latency counts
 // from the arrival of that answer. Such a figure tells what a number of callers experience at the broker's limit, and hides
 // what happened to requests that were not sent meanwhile.
 //

@@ -432,3 +432,38 @@ func TestUnansweredAtARate(t *testing.T) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 }
+
+// A broker that stands still when the window ends is seen: what it was asked in time and answered later counts with all of its
+// latency, and what had no room until then is UNSENT. Each message that was due is one of them.
+func TestStandstillAtTheEnd(t *testing.T) {
+	b := startFakeBroker(t)
+	const rate, still, window = 1000, 20, 4
+	release := make(chan struct{})
+	b.sent = func(number int, _ []byte) deed {
+		if number == still {
+			<-release
+		}
+		return deedStore
+	}
+	cfg := testConfig(Produce, b.addr())
+	cfg.Connections, cfg.Window, cfg.Rate, cfg.Duration = 1, window, rate, result.Duration(300*time.Millisecond)
+	r, err := Run(testContext(t), cfg, Hooks{End: func() {
+		time.AfterFunc(400*time.Millisecond, func() { close(release) })
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := r.Latency.Count()
+	if r.Messages > still || n < still+window || r.Latency.Max() < 400*time.Millisecond {
+		t.Errorf("%d messages, %d latencies up to %v; want %d, one of them more than 400 ms", r.Messages, n, r.Latency.Max(), still+window)
+	}
+	due := schedule{rate: rate}.dueBy(time.Duration(r.Seconds * float64(time.Second)))
+	if r.ErrorCount() != r.Errors[errUnsent] || n+r.ErrorCount() > due {
+		t.Errorf("%d latencies and failures %v; at most %d messages were due", n, r.Errors, due)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if int64(b.number) != n {
+		t.Errorf("%d messages came, with %d latencies", b.number, n)
+	}
+}

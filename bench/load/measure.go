@@ -24,6 +24,7 @@ const (
 type window struct {
 	connect  func(context.Context) error // before the warm-up and the window
 	start    func(context.Context)       // begins the load, as the first thing of the warm-up or of the window
+	finish   func(time.Duration)         // tells the load that the window has ended, by Clock; nil: it goes on
 	recs     recorders
 	failures recorders // of others: their failures count too
 	count    int64     // 0: none
@@ -80,14 +81,7 @@ func (r *runner) measure(ctx context.Context, w window) error {
 	if p.total.latency.Count() > 0 {
 		res.Latency = p.total.latency
 	}
-	if p.total.failed > 0 {
-		if res.Errors == nil {
-			res.Errors = make(map[string]int64)
-		}
-		for name, n := range p.total.errors {
-			res.Errors[name] += n
-		}
-	}
+	r.fail(p.total.errors)
 	return failed
 }
 
@@ -123,11 +117,12 @@ func (p *phase) run(ctx context.Context) error {
 		}
 		over := p.until(ctx, next)
 		now := wire.Clock()
-		if err := p.sample(now); err != nil {
-			return err
+		over = over || p.of > 0 && now >= p.begin+p.of
+		if over && p.window.finish != nil {
+			p.window.finish(now)
 		}
-		if over || p.of > 0 && now >= p.begin+p.of {
-			return nil
+		if err := p.sample(now); over || err != nil {
+			return err
 		}
 		if p.total.messages != lastSeen {
 			lastSeen, lastAt = p.total.messages, now

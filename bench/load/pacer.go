@@ -108,10 +108,11 @@ func (pc *pacer) due() time.Duration {
 	return pc.schedule.due(pc.next)
 }
 
-// unsent counts what was due before the end, and had no room.
+// unsent counts what was due before the end, and had no room: it is not sent any more.
 func (pc *pacer) unsent(end time.Duration) {
 	pc.mu.Lock()
-	late := pc.schedule.dueBy(end) - pc.next
+	late := max(pc.schedule.dueBy(end)-pc.next, 0)
+	pc.next += late
 	pc.mu.Unlock()
 	if late > 0 {
 		pc.producers[0].rec.fail(errUnsent, late*int64(pc.ps.cfg.perRequest()))
@@ -143,6 +144,9 @@ func (pc *pacer) sendOnLocked(p *producer, now time.Duration) bool {
 	pc.mu.Lock()
 	defer pc.mu.Unlock()
 	due := pc.schedule.due(pc.next)
+	if end := time.Duration(pc.ps.endsAt.Load()); end != 0 && due > end {
+		return false
+	}
 	if due > now || !p.issueLocked(due, now) {
 		return false
 	}

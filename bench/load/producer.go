@@ -213,9 +213,17 @@ func (ps *producers) idle() bool {
 	return true
 }
 
+// finish sends nothing more but what was due by then.
+func (ps *producers) finish(at time.Duration) {
+	ps.endsAt.CompareAndSwap(0, int64(at))
+	if ps.closed() {
+		ps.stopping.Store(true)
+	}
+}
+
 // stop sends nothing more, waits for the answers under way, and closes the connections.
 func (ps *producers) stop() {
-	ps.endsAt.Store(int64(wire.Clock()))
+	ps.finish(wire.Clock())
 	ps.pacing.Wait()
 	ps.stopping.Store(true)
 	for end := time.Now().Add(time.Duration(ps.cfg.Timeout) + time.Second); !ps.idle() && time.Now().Before(end); {

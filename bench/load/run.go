@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"time"
 
@@ -119,16 +118,19 @@ func (r *runner) produce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w := window{connect: ps.connect, start: ps.start, recs: ps.recs}
+	w := window{connect: ps.connect, start: ps.start, finish: ps.finish, recs: ps.recs}
 	if ps.limited {
 		w.ended = ps.spent
 	}
 	err = r.measure(ctx, w)
 	ps.stop()
+	after := newCounts()
+	ps.recs.collect(after)
+	r.fail(after.errors)
+	r.tookLong(after.latency)
 	if err != nil {
 		return err
 	}
-	r.leftOver(ps.recs)
 	return r.verify(ctx, ps)
 }
 
@@ -156,16 +158,26 @@ func (r *runner) ends(ctx context.Context, set func(*queue, int64)) error {
 	})
 }
 
-// leftOver adds the failures that came after the window: of requests that it saw the beginning of.
-func (r *runner) leftOver(recs recorders) {
-	c := newCounts()
-	recs.collect(c)
-	for name, n := range c.errors {
+// fail adds failures to the result.
+func (r *runner) fail(failures map[string]int64) {
+	for name, n := range failures {
 		if r.result.Errors == nil {
 			r.result.Errors = make(map[string]int64)
 		}
 		r.result.Errors[name] += n
 	}
+}
+
+// tookLong adds the latencies of what was under way when the window ended. It is not of the window's messages; but a broker
+// that stood still at the end would not be seen without it.
+func (r *runner) tookLong(late *result.Histogram) {
+	if late.Count() == 0 {
+		return
+	}
+	if r.result.Latency == nil {
+		r.result.Latency = result.NewHistogram()
+	}
+	r.result.Latency.Merge(late)
 }
 
 // consume reads what comes, or what is there.
@@ -238,9 +250,7 @@ func (r *runner) fill(ctx context.Context) (*producers, error) {
 		return nil, err
 	}
 	ps.recs.collect(sum)
-	if sum.failed > 0 {
-		r.result.Errors = maps.Clone(sum.errors)
-	}
+	r.fail(sum.errors)
 	if ps.cfg.Mode == ModeOneway {
 		sum.messages = 0 // nobody knows how many came
 	}
@@ -301,13 +311,15 @@ func (r *runner) latency(ctx context.Context) error {
 	defer cs.stop()
 	// The producers' failures count, their latency does not: a message ends when it is consumed.
 	err = r.measure(ctx, window{
-		connect: ps.connect, start: ps.start, recs: cs.recs, failures: ps.recs, count: r.cfg.Count * int64(r.cfg.Groups),
+		connect: ps.connect, start: ps.start, finish: ps.finish, recs: cs.recs, failures: ps.recs, count: r.cfg.Count * int64(r.cfg.Groups),
 	})
 	ps.stop()
+	after := newCounts()
+	ps.recs.collect(after)
+	r.fail(after.errors)
 	if err != nil {
 		return err
 	}
-	r.leftOver(ps.recs)
 	return r.verify(ctx, ps)
 }
 
