@@ -90,12 +90,13 @@ func (pc *pacer) run() {
 			pc.flush()
 			nanosleep(min(due-now, pacerSleepMax))
 		case pc.send(now):
+		case len(pc.dirty) > 0:
+			pc.flush() // and look again: one-way, this makes room
 		case end != 0:
 			pc.unsent(end)
 			return
 		default:
 			pc.behind.Store(true)
-			pc.flush()
 			nanosleep(pacerRoomWait)
 		}
 	}

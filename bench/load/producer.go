@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// onewayWrite is how much a one-way producer gathers for a write.
+	// onewayWrite is how much a one-way producer gathers for a write, and a message more.
 	onewayWrite = 64 << 10
 	// accountMax bounds the messages of a run that is verified: each takes four bytes and a bit of this process's memory.
 	accountMax = 200_000_000
@@ -234,6 +234,7 @@ func (ps *producers) stop() {
 
 func (p *producer) attached(conn *wire.Conn) {
 	p.state.Lock()
+	p.lostLocked() // what waited to be written to the connection before
 	if p.ps.closed() {
 		now := wire.Clock()
 		for len(p.free) > 0 && p.issueLocked(now, now) {
@@ -247,12 +248,13 @@ func (p *producer) attached(conn *wire.Conn) {
 // room, or the run sends no more.
 func (p *producer) issueLocked(due, now time.Duration) bool {
 	n := len(p.free)
-	if n == 0 || p.conn == nil || p.ps.stopping.Load() || !p.ps.take() {
+	oneway := p.ps.cfg.Mode == ModeOneway
+	if n == 0 || p.conn == nil || p.ps.stopping.Load() || oneway && p.conn.Buffered() >= onewayWrite || !p.ps.take() {
 		return false
 	}
 	s := p.free[n-1]
 	s.prepare(due, now)
-	if p.ps.cfg.Mode == ModeOneway {
+	if oneway {
 		return p.onewayLocked(s)
 	}
 	if p.conn.Send(&s.call, s.request, now) != nil {
@@ -267,7 +269,7 @@ func (p *producer) issueLocked(due, now time.Duration) bool {
 	return true
 }
 
-// onewayLocked sends a request that has no answer; it counts when it is written.
+// onewayLocked sends a request that has no answer; it counts when it is written, and there is room while little waits for that.
 func (p *producer) onewayLocked(s *slot) bool {
 	if p.conn.SendOneway(s.request) != nil {
 		p.ps.budget.Add(1)
@@ -287,11 +289,9 @@ func (p *producer) onewayLocked(s *slot) bool {
 func (p *producer) pour() {
 	for p.ps.endsAt.Load() == 0 {
 		p.state.Lock()
-		conn := p.conn
-		now := wire.Clock()
-		sent := conn != nil
-		for sent && conn.Buffered() < onewayWrite {
-			sent = p.issueLocked(now, now)
+		conn, now, sent := p.conn, wire.Clock(), false
+		for p.issueLocked(now, now) {
+			sent = true
 		}
 		p.state.Unlock()
 		p.flush(conn)
@@ -303,16 +303,28 @@ func (p *producer) pour() {
 
 // flush writes, and counts what has no answer.
 func (p *producer) flush(conn *wire.Conn) {
-	if conn == nil {
-		return
+	if conn != nil {
+		conn.Flush()
 	}
-	conn.Flush()
 	if p.ps.cfg.Mode != ModeOneway {
 		return
 	}
+	lost := conn == nil || conn.Err() != nil
 	p.state.Lock()
+	defer p.state.Unlock()
+	if lost {
+		p.lostLocked()
+		return
+	}
 	p.rec.add(&p.counted, 1, wire.Clock())
-	p.state.Unlock()
+}
+
+// lostLocked counts one-way messages that were not written, and will not be. What has an answer is counted with that.
+func (p *producer) lostLocked() {
+	if p.ps.cfg.Mode == ModeOneway {
+		p.rec.fail(errConnectionLost, p.counted.messages)
+		p.counted.messages, p.counted.bytes = 0, 0
+	}
 }
 
 // prepare fills a slot's request in with the producer's next messages.

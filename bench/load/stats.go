@@ -45,6 +45,9 @@ func (r *recorder) add(c *round, perRequest int64, at time.Duration) {
 }
 
 func (r *recorder) fail(name string, n int64) {
+	if n == 0 {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.errors == nil {
