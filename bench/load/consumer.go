@@ -21,7 +21,9 @@ type consumers struct {
 	// saw, if set, is given every message, on the reader of its connection; at is when it was read.
 	saw func(q *queue, r *wire.Record, at time.Duration)
 	// fromDue measures from when a message was due to be sent, by its stamp, to its arrival; else a latency is a pull's.
-	fromDue  bool
+	fromDue bool
+	// run, if set, is the run whose messages count; others are passed over.
+	run      uint32
 	stopping atomic.Bool
 	// pause is how long a puller takes for a message when the run has a rate, of which each has its part.
 	pause time.Duration
@@ -60,6 +62,7 @@ type consumerOptions struct {
 	hold    time.Duration
 	commit  bool
 	fromDue bool
+	run     uint32
 	saw     func(*queue, *wire.Record, time.Duration)
 }
 
@@ -68,7 +71,7 @@ func newConsumers(cfg *Config, masters []*master, o consumerOptions) (*consumers
 	if err != nil {
 		return nil, err
 	}
-	cs := &consumers{cfg: cfg, saw: o.saw, fromDue: o.fromDue, recs: newRecorders(len(masters) * cfg.Connections)}
+	cs := &consumers{cfg: cfg, saw: o.saw, fromDue: o.fromDue, run: o.run, recs: newRecorders(len(masters) * cfg.Connections)}
 	pullers := 0
 	for _, m := range masters {
 		pulls := make([]*puller, 0, len(m.queues)*o.groups)
@@ -223,13 +226,17 @@ func (p *puller) messages(body []byte, next int64, at time.Duration) bool {
 			return false
 		}
 		expected = r.QueueOffset + 1
-		c.counted.messages++
-		c.counted.bytes += int64(len(r.Body))
 		if c.cs.fromDue {
-			if s, ok := readStamp(r.Body); ok {
+			s, ok := readStamp(r.Body)
+			if c.cs.run != 0 && (!ok || s.run != c.cs.run) {
+				continue
+			}
+			if ok {
 				c.counted.latencies = append(c.counted.latencies, time.Duration(wire.WallClock(at)-s.due))
 			}
 		}
+		c.counted.messages++
+		c.counted.bytes += int64(len(r.Body))
 		if c.cs.saw != nil {
 			c.cs.saw(p.q, &r, at)
 		}

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -201,7 +202,7 @@ func (b *fakeBroker) pull(cmd *remoting.Command) *remoting.Command {
 		}
 	}
 	if len(answer.Body) == 0 {
-		answer.Code = remoting.PullNotFound
+		answer.Code, next = remoting.PullNotFound, offset
 	}
 	answer.Ext.AddInt("nextBeginOffset", int64(max(next, offset)))
 	return answer
@@ -465,5 +466,53 @@ func TestStandstillAtTheEnd(t *testing.T) {
 	defer b.mu.Unlock()
 	if int64(b.number) != n {
 		t.Errorf("%d messages came, with %d latencies", b.number, n)
+	}
+}
+
+// A message of a counted run that is refused, and one that is acknowledged and does not come, do not keep the run waiting; the
+// second is a failure.
+func TestLatencyOfWhatDoesNotCome(t *testing.T) {
+	b := startFakeBroker(t)
+	b.sent = func(number int, _ []byte) deed {
+		switch number {
+		case 10:
+			return deedRefuse
+		case 20:
+			return deedLose // another one stands there
+		}
+		return deedStore
+	}
+	cfg := testConfig(Latency, b.addr())
+	cfg.Rate, cfg.Count, cfg.Groups, cfg.Timeout = 1000, 100, 2, result.Duration(2*time.Second)
+	r, err := Run(testContext(t), cfg, Hooks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Messages != 2*98 || r.Latency.Count() != r.Messages || r.Errors["SYSTEM_BUSY"] != 1 || r.Errors[errUnread] != 2 || r.ErrorCount() != 3 {
+		t.Errorf("%d messages, %d latencies, failures %v; want 196 messages, one refused, two unread", r.Messages, r.Latency.Count(), r.Errors)
+	}
+}
+
+// What comes to a consumer after the window's end counts with its latency.
+func TestLatencyAfterTheEnd(t *testing.T) {
+	b := startFakeBroker(t)
+	var hold atomic.Bool
+	b.pulled = func(records []byte) []byte {
+		if hold.Load() {
+			return []byte{} // nothing yet
+		}
+		return records
+	}
+	cfg := testConfig(Latency, b.addr())
+	cfg.Rate, cfg.Duration = 500, result.Duration(300*time.Millisecond)
+	r, err := Run(testContext(t), cfg, Hooks{
+		Begin: func() { hold.Store(true) },
+		End:   func() { time.AfterFunc(100*time.Millisecond, func() { hold.Store(false) }) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Messages != 0 || r.ErrorCount() != 0 || r.Latency == nil || r.Latency.Max() < 100*time.Millisecond || int(r.Latency.Count()) != b.length("0")+b.length("1") {
+		t.Errorf("%+v; %d messages came", r, b.length("0")+b.length("1"))
 	}
 }

@@ -30,6 +30,7 @@ const (
 	errBadAnswer      = "BAD_ANSWER"
 	errLate           = "LATE_ANSWER" // to a request that had been given up, and has been counted as a TIMEOUT
 	errUnsent         = "UNSENT"      // due by its rate, and the run ended before it could be sent
+	errUnread         = "UNREAD"      // acknowledged, and a consumer that waits for it did not get it
 )
 
 // failureName is what a failure without an answer counts as.

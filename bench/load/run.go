@@ -69,7 +69,7 @@ func Run(ctx context.Context, cfg Config, hooks Hooks) (*result.Result, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	r := &runner{cfg: cfg, hooks: hooks, id: rand.Uint32()}
+	r := &runner{cfg: cfg, hooks: hooks, id: max(rand.Uint32(), 1)}
 	r.result = &result.Result{Settings: cfg.Settings, Label: cfg.Workload}
 	var err error
 	if r.masters, err = cfg.findMasters(ctx, cfg.Workload != Consume); err != nil {
@@ -193,7 +193,7 @@ func (r *runner) consume(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cs, err := r.groupConsumers()
+	cs, err := r.groupConsumers(0)
 	if err != nil {
 		return err
 	}
@@ -286,10 +286,10 @@ func (r *runner) readable(ctx context.Context, acknowledged int64) error {
 	}
 }
 
-// groupConsumers are those of the run's groups, which read on as messages come.
-func (r *runner) groupConsumers() (*consumers, error) {
+// groupConsumers are those of the run's groups, which read on as messages come: those of one run, or with 0 all.
+func (r *runner) groupConsumers(run uint32) (*consumers, error) {
 	return newConsumers(&r.cfg, r.masters, consumerOptions{
-		group: r.groupName(), groups: r.cfg.Groups, hold: time.Duration(r.cfg.Hold), commit: true, fromDue: true,
+		group: r.groupName(), groups: r.cfg.Groups, hold: time.Duration(r.cfg.Hold), commit: true, fromDue: true, run: run,
 		from: func(q *queue) int64 { return q.begin },
 	})
 }
@@ -300,7 +300,7 @@ func (r *runner) latency(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cs, err := r.groupConsumers()
+	cs, err := r.groupConsumers(r.id)
 	if err != nil {
 		return err
 	}
@@ -310,9 +310,12 @@ func (r *runner) latency(ctx context.Context) error {
 	cs.use(ctx)
 	defer cs.stop()
 	// The producers' failures count, their latency does not: a message ends when it is consumed.
-	err = r.measure(ctx, window{
-		connect: ps.connect, start: ps.start, finish: ps.finish, recs: cs.recs, failures: ps.recs, count: r.cfg.Count * int64(r.cfg.Groups),
-	})
+	w := window{connect: ps.connect, start: ps.start, finish: ps.finish, recs: cs.recs, failures: ps.recs}
+	missing := func() int64 { return int64(r.cfg.Groups)*ps.recs.ever() - cs.recs.ever() }
+	if ps.limited {
+		w.ended = arrival(ps.spent, missing, time.Duration(r.cfg.Timeout))
+	}
+	err = r.measure(ctx, w)
 	ps.stop()
 	after := newCounts()
 	ps.recs.collect(after)
@@ -320,7 +323,37 @@ func (r *runner) latency(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	r.arrive(ctx, cs.recs, missing)
 	return r.verify(ctx, ps)
+}
+
+// arrival says when all has been sent and has arrived, or for so long nothing more has.
+func arrival(spent func() bool, missing func() int64, patience time.Duration) func() bool {
+	last, since := int64(-1), time.Duration(0)
+	return func() bool {
+		if !spent() {
+			return false
+		}
+		now := wire.Clock()
+		if left := missing(); left != last {
+			last, since = left, now
+		}
+		return last <= 0 || now-since > patience
+	}
+}
+
+// arrive waits for the messages that are under way to consumers when the window has ended. What does not come is a failure.
+func (r *runner) arrive(ctx context.Context, recs recorders, missing func() int64) {
+	over := arrival(func() bool { return true }, missing, time.Duration(r.cfg.Timeout))
+	for !over() && sleep(ctx, donePoll) {
+	}
+	after := newCounts()
+	recs.collect(after)
+	r.fail(after.errors)
+	r.tookLong(after.latency)
+	if n := missing(); n > 0 && ctx.Err() == nil {
+		r.fail(map[string]int64{errUnread: n})
+	}
 }
 
 // verify reads everything back that a verified run has sent.

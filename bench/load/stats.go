@@ -20,6 +20,7 @@ type recorder struct {
 	bytes    int64
 	errors   map[string]int64
 	last     time.Duration // when something was counted last
+	ever     int64         // messages, collected or not
 }
 
 // round is what one connection counts between two looks at the recorder: the answers of one read.
@@ -38,6 +39,7 @@ func (r *recorder) add(c *round, perRequest int64, at time.Duration) {
 		r.latency.RecordN(d, perRequest)
 	}
 	r.messages += c.messages
+	r.ever += c.messages
 	r.bytes += c.bytes
 	r.last = max(r.last, at)
 	r.mu.Unlock()
@@ -99,6 +101,16 @@ func newRecorders(connections int) recorders {
 }
 
 func (rs recorders) of(connection int) *recorder { return rs[connection%len(rs)] }
+
+// ever is how many messages were counted since the run began.
+func (rs recorders) ever() (n int64) {
+	for _, r := range rs {
+		r.mu.Lock()
+		n += r.ever
+		r.mu.Unlock()
+	}
+	return n
+}
 
 // collectFailures moves the failures alone into c, and drops the rest.
 func (rs recorders) collectFailures(c *counts) {

@@ -70,7 +70,7 @@ and latency are those of reading; a latency is that of a pull.`,
 		newBenchLoadCommand(load.Latency, benchVerb{
 			short: "Measure from the sender to the consumer at a fixed rate",
 			long: `Send at a fixed rate while consumers wait in long polls; a latency is from when a message was due to be sent to its
-arrival at a consumer.`,
+arrival at a consumer. What was acknowledged and does not arrive, in --timeout after the rest, counts as UNREAD.`,
 			example: `  loopmq bench latency --broker 127.0.0.1:10911 --rate 1000 --duration 1m
   loopmq bench latency --broker 127.0.0.1:10911 --rate 20000 --groups 2 --html latency.html`,
 		}),
