@@ -132,8 +132,11 @@ func (l *ledger) open(number int64, i int) uint32 {
 
 // acknowledged tells that a request's messages are stored from an offset on.
 func (l *ledger) acknowledged(number int64, queueID int, offset int64) {
-	if queueID != l.p.queues[l.p.queueOf(number)].id {
+	if q := l.p.queues[l.p.queueOf(number)]; queueID == q.id {
+		q.acknowledge(offset + l.perRequest)
+	} else {
 		l.misplaced += l.perRequest
+		l.p.ps.account.say(kindMisplaced, fmt.Sprintf("message %d of producer %d was sent to %s/%d, and its answer names queue %d", number*l.perRequest, l.p.id, q.topic, q.id, queueID))
 	}
 	l.acked += l.perRequest
 	for i := range l.perRequest {
@@ -223,10 +226,15 @@ func (a *account) place(l *ledger, rq *readQueue, r *wire.Record, s stamp) {
 }
 
 func (a *account) note(kind int, q *queue, r *wire.Record, s stamp, what string) {
+	a.say(kind, fmt.Sprintf("message %d of producer %d at offset %d of %s/%d: %s", s.sequence, s.producer, r.QueueOffset, q.topic, q.id, what))
+}
+
+// say keeps the first example of a kind.
+func (a *account) say(kind int, text string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.examples[kind].set {
-		a.examples[kind] = example{fmt.Sprintf("message %d of producer %d at offset %d of %s/%d: %s", s.sequence, s.producer, r.QueueOffset, q.topic, q.id, what), true}
+		a.examples[kind] = example{text, true}
 	}
 }
 

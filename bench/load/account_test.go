@@ -262,7 +262,7 @@ func TestStrangers(t *testing.T) {
 	w.store(&never, q)
 	f.answer(w.masters[0].queues[1], w.store(f, q))
 	got, wrong := w.read()
-	if want := (result.Account{Acknowledged: 1, Read: 1, Corrupt: 1, Misplaced: 1}); got != want || len(wrong) == 0 || w.account.foreign != 2 {
+	if want := (result.Account{Acknowledged: 1, Read: 1, Corrupt: 1, Misplaced: 1}); got != want || len(wrong) != 2 || w.account.foreign != 2 {
 		t.Fatalf("%+v, %q, %d foreign; want %+v", got, wrong, w.account.foreign, want)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"loopmq/bench/wire"
@@ -36,8 +37,16 @@ type queue struct {
 	id    int
 	index int // among all queues of the run
 
-	begin int64 // its end before the run sent anything
-	end   int64 // and after
+	begin int64        // its end before the run sent anything
+	end   int64        // and after
+	acked atomic.Int64 // behind the last message that an answer placed in it, as far as answers are looked at
+}
+
+// acknowledge takes note that messages before an offset are there.
+func (q *queue) acknowledge(end int64) {
+	for old := q.acked.Load(); old < end && !q.acked.CompareAndSwap(old, end); {
+		old = q.acked.Load()
+	}
 }
 
 // dial connects for administration.

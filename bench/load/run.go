@@ -263,20 +263,22 @@ const (
 	readablePoll = 20 * time.Millisecond
 )
 
-// readable waits until the queues have as many messages as were acknowledged, and do not grow any more.
+// readable waits until the queues have as many messages as were acknowledged, each those that answers placed in it, and do
+// not grow any more.
 func (r *runner) readable(ctx context.Context, acknowledged int64) error {
 	before := int64(-1)
 	for end := time.Now().Add(readableWait); ; {
 		if err := r.ends(ctx, func(q *queue, offset int64) { q.end = offset }); err != nil {
 			return err
 		}
-		there := int64(0)
+		there, whole := int64(0), true
 		for _, m := range r.masters {
 			for _, q := range m.queues {
 				there += q.end - q.begin
+				whole = whole && q.end >= q.acked.Load()
 			}
 		}
-		if there >= acknowledged && there == before || time.Now().After(end) {
+		if whole && there >= acknowledged && there == before || time.Now().After(end) {
 			return nil // what is not there by now is going to be missed by who reads it
 		}
 		before = there
@@ -391,8 +393,11 @@ func (r *runner) readBack(ctx context.Context, ps *producers) error {
 		return err
 	}
 	cs.use(ctx)
-	_, err = r.watch(ctx, "read back", cs.recs, 0, cs.caughtUp)
+	sum, err := r.watch(ctx, "read back", cs.recs, 0, cs.caughtUp)
 	cs.stop()
+	for name, n := range sum.errors {
+		r.fail(map[string]int64{name + whenReadBack: n})
+	}
 	if err != nil {
 		return err
 	}
@@ -402,7 +407,11 @@ func (r *runner) readBack(ctx context.Context, ps *producers) error {
 	return r.settle(ps.account)
 }
 
-const verifyPullBatch = 32
+const (
+	verifyPullBatch = 32
+	// whenReadBack is behind the name of a failure to read back: it is none of the load's.
+	whenReadBack = " when read back"
+)
 
 // settle puts the account into the result; an error tells what is wrong.
 func (r *runner) settle(a *account) error {
