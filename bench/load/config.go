@@ -105,7 +105,8 @@ func (c *Config) RegisterFlags(fs *flag.FlagSet, workload string) {
 	}
 }
 
-// ReadFile reads settings from a JSON file, or from the first run of a file of results. Keys that are not in it stay.
+// ReadFile reads settings from a JSON file, or from the first run of a file of results. Keys that are not in it stay, but for
+// those that a record leaves out when they are zero, and that are not zero by default.
 func (c *Config) ReadFile(path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -116,6 +117,7 @@ func (c *Config) ReadFile(path string) error {
 	}
 	if json.Unmarshal(text, &record) == nil && len(record.Results) > 0 {
 		text = record.Results[0].Settings
+		c.Warmup, c.Hold = 0, 0
 	}
 	workload := c.Workload
 	d := json.NewDecoder(bytes.NewReader(text))
@@ -132,6 +134,7 @@ func (c *Config) ReadFile(path string) error {
 // Validate reports all that is wrong, and drops what the workload and the mode do not use, so that a record shows what
 // was done.
 func (c *Config) Validate() error {
+	c.Client, c.Flush, c.Role, c.Slaves, c.Backlog = "", "", "", 0, 0 // of a comparison, whose record may be the file
 	var errs []error
 	complain := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	inRange := func(name string, v, low, high int) {
@@ -270,6 +273,7 @@ func (c *Config) perRequest() int { return max(c.Batch, 1) }
 // expandTopics replaces name*n by name-0 to name-(n-1).
 func expandTopics(names []string) ([]string, error) {
 	var topics []string
+	named := make(map[string]bool)
 	for _, name := range names {
 		base, count, many := strings.Cut(name, "*")
 		n := 1
@@ -286,9 +290,10 @@ func expandTopics(names []string) ([]string, error) {
 			if many {
 				name = base + "-" + strconv.Itoa(i)
 			}
-			if slices.Contains(topics, name) {
+			if named[name] {
 				return nil, fmt.Errorf("topic %s is named twice", name)
 			}
+			named[name] = true
 			topics = append(topics, name)
 		}
 	}

@@ -3,6 +3,8 @@
 package load
 
 import (
+	"bytes"
+	"errors"
 	"flag"
 	"math"
 	"math/rand/v2"
@@ -170,6 +172,21 @@ func TestConfigFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again.Mode != ModeSync || again.Threads != 3 || !slices.Equal(again.Topics, cfg.Topics) {
+		t.Fatalf("%+v", again)
+	}
+	// A run without a warm-up is repeated without one, and one of a comparison is not told as its client's or its pair's.
+	var text bytes.Buffer
+	cfg.Warmup, cfg.Client, cfg.Role, cfg.Slaves = 0, "java:4.9.7", "SYNC_MASTER", 1
+	if err := result.Write(&text, &result.Result{Settings: cfg.Settings}); err != nil {
+		t.Fatal(err)
+	}
+	write(text.String())
+	again = DefaultConfig()
+	again.Workload = Produce
+	if err := errors.Join(again.ReadFile(path), again.Validate()); err != nil {
+		t.Fatal(err)
+	}
+	if again.Warmup != 0 || again.Client != "" || again.Role != "" || again.Slaves != 0 {
 		t.Fatalf("%+v", again)
 	}
 	for _, bad := range []string{`{"workload":"drain"}`, `{"workload":"produce","unknown":1}`, `{`, `{"workload":"produce","duration":5}`} {

@@ -113,27 +113,34 @@ func newBenchLoadCommand(workload string, v benchVerb) *cobra.Command {
 	var out benchOutput
 	var config string
 	cmd := &cobra.Command{Use: v.use, Short: v.short, Long: v.long, Example: v.example, Args: cobra.NoArgs}
+	flags := flag.NewFlagSet(v.use, flag.ContinueOnError)
+	cfg.RegisterFlags(flags, workload)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if config != "" {
-			if err := readBenchConfig(cmd.Flags(), &cfg, config); err != nil {
+			if err := readBenchConfig(cmd.Flags(), flags, &cfg, config); err != nil {
 				return err
 			}
+		}
+		if v.set != nil {
+			v.set(&cfg) // whatever the file says
 		}
 		return runBenchLoad(cmd.OutOrStdout(), cfg, &out, v.use)
 	}
 	cmd.Flags().SortFlags = false
-	flags := flag.NewFlagSet(v.use, flag.ContinueOnError)
-	cfg.RegisterFlags(flags, workload)
 	cmd.Flags().AddGoFlagSet(flags)
 	cmd.Flags().StringVarP(&config, "config", "c", "", "`file` of settings: JSON, with the names of the flags and _ for -, or one that --json wrote; flags go over it")
 	out.register(cmd.Flags())
 	return cmd
 }
 
-// readBenchConfig reads a file, and sets again what flags on the command line have set.
-func readBenchConfig(flags *pflag.FlagSet, cfg *load.Config, path string) error {
+// readBenchConfig reads a file, and sets again what flags on the command line have set: those of settings, the file's.
+func readBenchConfig(flags *pflag.FlagSet, settings *flag.FlagSet, cfg *load.Config, path string) error {
 	given := make(map[*pflag.Flag]string)
-	flags.Visit(func(f *pflag.Flag) { given[f] = f.Value.String() })
+	flags.Visit(func(f *pflag.Flag) {
+		if settings.Lookup(f.Name) != nil {
+			given[f] = f.Value.String()
+		}
+	})
 	if err := cfg.ReadFile(path); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -83,7 +84,8 @@ func TestBenchProduce(t *testing.T) {
 
 	// Flags go over the file.
 	again := filepath.Join(dir, "again.json")
-	stdout, stderr, code = run(t, "bench", "produce", "-c", record, "--count", "500", "--threads", "4", "--json", again)
+	stdout, stderr, code = run(t, "bench", "produce", "-c", record, "--count", "500", "--threads", "4", "--json", again,
+		"--server-pid", strconv.Itoa(os.Getpid()))
 	if code != 0 {
 		t.Fatalf("code %d\n%s%s", code, stdout, stderr)
 	}
@@ -92,6 +94,16 @@ func TestBenchProduce(t *testing.T) {
 	}
 	if results, err = result.Read(bytes.NewReader(text)); err != nil || results[0].Messages != 500 || results[0].Settings.Threads != 4 || results[0].Settings.Body != "100-300" {
 		t.Fatalf("%+v, %v", results, err)
+	}
+}
+
+// The verb verify verifies, whatever a file of settings says.
+func TestBenchVerifyOfAFile(t *testing.T) {
+	broker, _ := benchBroker(t)
+	file := writeFile(t, `{"workload":"produce","verify":false,"count":100}`)
+	stdout, stderr, code := run(t, "bench", "verify", "--broker", broker, "-c", file)
+	if code != 0 || !strings.Contains(stdout, "100 acknowledged: 0 lost") {
+		t.Errorf("code %d\n%s%s", code, stdout, stderr)
 	}
 }
 
