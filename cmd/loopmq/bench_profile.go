@@ -72,12 +72,13 @@ func (p *benchProfiles) end() {
 	p.save(ctx, "heap.pprof", "heap")
 }
 
-// err waits for what is under way, and tells what failed.
-func (p *benchProfiles) err() error {
-	p.collected.Wait()
+// finish waits for what is under way, unless ctx has ended, and tells what failed.
+func (p *benchProfiles) finish(ctx context.Context) error {
 	if p.cancel != nil {
-		p.cancel()
+		defer p.cancel()
+		defer context.AfterFunc(ctx, p.cancel)()
 	}
+	p.collected.Wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return errors.Join(p.errs...)

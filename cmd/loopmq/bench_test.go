@@ -4,6 +4,8 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -220,8 +222,26 @@ func TestBenchProfileFails(t *testing.T) {
 	}
 	p.begin(time.Second)
 	p.end()
-	err := p.err()
+	err := p.finish(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "cpu.pprof") || !strings.Contains(err.Error(), "418") {
+		t.Fatal(err)
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
+// Who interrupts a run does not wait for its profiles, which may have minutes to go.
+func TestBenchProfileInterrupted(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("seconds") {
+			<-r.Context().Done()
+		}
+	}))
+	defer server.Close()
+	p := newBenchProfiles(&benchOutput{profile: t.TempDir(), admin: strings.TrimPrefix(server.URL, "http://")})
+	p.begin(time.Hour)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := p.finish(ctx); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "cpu.pprof") {
 		t.Fatal(err)
 	}
 	http.DefaultClient.CloseIdleConnections()
