@@ -49,7 +49,7 @@ second time, as if it were another one: how far its ratio is from 1 is the noise
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			rows, err := chooseRows(set, only)
-			if err != nil {
+			if err := errors.Join(err, run.check(), atLeast("rounds", rounds, 1), atLeast("log-max", logMax, 1)); err != nil {
 				return err
 			}
 			ctx, stop := benchInterrupt(cmd.Context())
@@ -62,7 +62,10 @@ second time, as if it were another one: how far its ratio is from 1 is the noise
 			}
 			plan.Rows, plan.Rounds, plan.LogMax, plan.FillPageCache = rows, rounds, logMax<<20, fill
 			run.site.unfetched = list
-			for _, name := range servers {
+			for i, name := range servers {
+				if slices.Contains(servers[:i], name) {
+					return fmt.Errorf("--servers: %s is named twice; --again measures the first one a second time", name)
+				}
 				subject, err := run.site.subject(ctx, name)
 				if err != nil {
 					return err

@@ -30,6 +30,9 @@ accepted message. The page cache survives: this is the death of the process, not
   loopmq bench recovery --server java:4.9.7 --log-mib 4096`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := errors.Join(atLeast("rounds", rounds, 1), atLeast("log-mib", log, 1)); err != nil {
+				return err
+			}
 			ctx, stop := benchInterrupt(cmd.Context())
 			defer stop()
 			run := planFlags{site: site}

@@ -32,6 +32,9 @@ slave is never shown as closer than it was; a lag below the time between two que
   loopmq bench replication --server java:5.3.3 --sync-master --html lag.html`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := run.check(); err != nil {
+				return err
+			}
 			ctx, stop := benchInterrupt(cmd.Context())
 			defer stop()
 			var results []*result.Result

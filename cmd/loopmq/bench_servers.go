@@ -3,7 +3,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -127,6 +129,19 @@ func (f *planFlags) register(flags *pflag.FlagSet, duration time.Duration) {
 	flags.DurationVar(&f.warmup, "warmup", 2*time.Second, "load before each measured window")
 	flags.DurationVar(&f.duration, "duration", duration, "measured window")
 	flags.DurationVar(&f.settle, "settle", 20*time.Second, "unmeasured load at first, for servers and clients that compile as they run")
+}
+
+// atLeast refuses a number of a flag that is too small.
+func atLeast[T cmp.Ordered](flag string, v, least T) error {
+	if v < least {
+		return fmt.Errorf("--%s is %v: want %v or more", flag, v, least)
+	}
+	return nil
+}
+
+// check refuses times that make no window.
+func (f *planFlags) check() error {
+	return errors.Join(atLeast("warmup", f.warmup, 0), atLeast("duration", f.duration, time.Millisecond), atLeast("settle", f.settle, 0))
 }
 
 // plan is a plan without rows and subjects. Results are added to all as they come.
