@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -55,15 +57,21 @@ func writeWhole(path string, write func(io.Writer) error) error {
 		return err
 	}
 	next := path + ".new"
-	if err := os.WriteFile(next, text.Bytes(), 0o644); err != nil {
-		return err
+	err := os.WriteFile(next, text.Bytes(), 0o644)
+	if err == nil {
+		err = os.Rename(next, path)
 	}
-	return os.Rename(next, path)
+	if err != nil {
+		_ = os.Remove(next)
+	}
+	return err
 }
 
-// readResults reads files of results.
+// readResults reads files of results. Where a file has a run that one before has too, its runs have the file's name behind
+// their own: they are shown beside the others, not as more rounds of theirs.
 func readResults(paths []string) ([]*result.Result, error) {
 	var all []*result.Result
+	known := make(map[runKey]bool)
 	for _, path := range paths {
 		text, err := os.ReadFile(path)
 		if err != nil {
@@ -73,7 +81,37 @@ func readResults(paths []string) ([]*result.Result, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
+		if slices.ContainsFunc(some, func(r *result.Result) bool { return known[keyOf(r)] }) {
+			for _, r := range some {
+				rename(r, strings.TrimSuffix(filepath.Base(path), ".json"))
+			}
+		}
+		for _, r := range some {
+			known[keyOf(r)] = true
+		}
 		all = append(all, some...)
 	}
 	return all, nil
+}
+
+// runKey is what tells a run from others.
+type runKey struct {
+	row, name string
+	round     int
+}
+
+func keyOf(r *result.Result) runKey {
+	if r.Row == "" {
+		return runKey{name: r.Label}
+	}
+	return runKey{r.Row, r.Subject, r.Round}
+}
+
+// rename puts the name of a run's file behind its own.
+func rename(r *result.Result, file string) {
+	if r.Row == "" {
+		r.Label += ", " + file
+	} else {
+		r.Subject += ", " + file
+	}
 }

@@ -13,7 +13,8 @@ func newBenchReportCommand() *cobra.Command {
 		Use:   "report FILE…",
 		Short: "Show results of earlier runs side by side",
 		Long: `Read the JSON files that other bench verbs have written, and print their table. With --html the runs' plots lie
-over each other on one page; runs of a comparison are compared again.`,
+over each other on one page; runs of a comparison are compared again. Where two files have runs of the same name, those
+of the later file are told by its name too.`,
 		Example: `  loopmq bench report before.json after.json --html both.html`,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, paths []string) error {

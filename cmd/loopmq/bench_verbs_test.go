@@ -4,12 +4,14 @@ package main
 
 import (
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"loopmq/bench/proc"
+	"loopmq/bench/result"
 )
 
 // A comparison starts its servers, is recorded in all forms, and is shown again from its record; nothing is left.
@@ -87,5 +89,34 @@ func TestServerNames(t *testing.T) {
 	s, err := new(siteFlags).subject(context.Background(), "loopmq")
 	if ours, ok := s.Flavour.(proc.Loopmq); err != nil || !ok || ours.Binary != os.Args[0] && filepath.Base(ours.Binary) != filepath.Base(os.Args[0]) {
 		t.Errorf("loopmq is %+v, %v", s, err)
+	}
+}
+
+// Two records of the same comparison are two servers side by side, and two runs of the same name two columns.
+func TestBenchReportOfTwoFiles(t *testing.T) {
+	dir := t.TempDir()
+	var paths []string
+	for i, name := range []string{"before", "after"} {
+		var results []*result.Result
+		for round := 1; round <= 2; round++ {
+			results = append(results, &result.Result{Row: "work", Subject: "loopmq", Round: round, Messages: int64(1000 * (i + 1)), Seconds: 1})
+		}
+		results = append(results, &result.Result{Label: "produce", Messages: 1, Seconds: 1})
+		path := filepath.Join(dir, name+".json")
+		if err := createFile(path, func(w io.Writer) error { return result.Write(w, results...) }); err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, path)
+	}
+	results, err := readResults(paths)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := result.Compare(results)
+	if len(c) != 1 || len(c[0].Subjects) != 2 || c[0].Subjects[0].Name != "loopmq" || c[0].Subjects[1].Name != "loopmq, after" {
+		t.Errorf("compared: %+v", c[0].Subjects)
+	}
+	if results[2].Label != "produce" || results[5].Label != "produce, after" {
+		t.Errorf("labels %q and %q", results[2].Label, results[5].Label)
 	}
 }
