@@ -65,16 +65,19 @@ func (l *Lag) when(end int64) time.Duration {
 	return before.at + time.Duration(part*float64(after.at-before.at))
 }
 
-// Fill puts the largest lag of each sample's time into it. Samples and observations count from the same moment.
+// Fill puts the largest lag of each sample's time into it. Samples and observations count from the same moment. A time without
+// an observation, in which the brokers did not answer, has that of the next one, or at the end of the last: it is not 0.
 func (l *Lag) Fill(samples []result.Sample, offset time.Duration) {
 	for i := range samples {
 		s := &samples[i]
 		to := time.Duration(s.At*float64(time.Second)) + offset
 		from := to - time.Duration(s.Seconds*float64(time.Second))
-		for _, b := range l.worst {
-			if b.at > from && b.at <= to {
-				s.LagBytes, s.LagSeconds = max(s.LagBytes, b.bytes), max(s.LagSeconds, b.seconds)
+		first := sort.Search(len(l.worst), func(i int) bool { return l.worst[i].at > from })
+		for n, b := range l.worst[min(first, max(len(l.worst)-1, 0)):] {
+			if n > 0 && b.at > to {
+				break
 			}
+			s.LagBytes, s.LagSeconds = max(s.LagBytes, b.bytes), max(s.LagSeconds, b.seconds)
 		}
 	}
 }

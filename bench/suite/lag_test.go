@@ -48,6 +48,21 @@ func TestLagFillsSamples(t *testing.T) {
 	}
 }
 
+// A second in which the brokers did not answer is as far behind as they say afterwards; one behind all answers as before.
+func TestLagOfASilentSecond(t *testing.T) {
+	var l Lag
+	l.Observe(500*time.Millisecond, 1000, 500*time.Millisecond, 1000)
+	l.Observe(2500*time.Millisecond, 9000, 2500*time.Millisecond, 5000)
+	samples := []result.Sample{{At: 1, Seconds: 1}, {At: 2, Seconds: 1}, {At: 3, Seconds: 1}, {At: 4, Seconds: 1}}
+	l.Fill(samples, 0)
+	for i, want := range []int64{0, 4000, 4000, 4000} {
+		if got := samples[i].LagBytes; got != want {
+			t.Errorf("second %d: %d bytes; want %d", i, got, want)
+		}
+	}
+	new(Lag).Fill(samples, 0) // nobody was asked
+}
+
 func TestLagForgets(t *testing.T) {
 	var l Lag
 	for i := range lagMemory + 100 {
