@@ -51,13 +51,20 @@ func (s *stretches) saw(from, to time.Duration) {
 	defer s.mu.Unlock()
 	n := len(s.all)
 	if n > 0 && (from <= s.all[n-1].to || n == stallsMax) {
-		last := &s.all[n-1]
-		last.from, last.to = min(last.from, from), max(last.to, to)
-		last.longest = max(last.longest, to-from)
-		last.count++
+		s.all[n-1].join(stretch{from, to, to - from, 1})
+		for ; n > 1 && s.all[n-1].from <= s.all[n-2].to; n-- { // it may reach over several
+			s.all[n-2].join(s.all[n-1])
+			s.all = s.all[:n-1]
+		}
 		return
 	}
 	s.all = append(s.all, stretch{from, to, to - from, 1})
+}
+
+func (s *stretch) join(other stretch) {
+	s.from, s.to = min(s.from, other.from), max(s.to, other.to)
+	s.longest = max(s.longest, other.longest)
+	s.count += other.count
 }
 
 // during is the longest of those that overlap a time.

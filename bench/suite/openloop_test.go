@@ -42,6 +42,17 @@ func TestStretches(t *testing.T) {
 	f(0, 1000, 36)
 }
 
+// One that reaches back over several makes one of them.
+func TestStretchOverSeveral(t *testing.T) {
+	var s stretches
+	for _, one := range [][2]time.Duration{{0, 30}, {100, 130}, {200, 230}, {120, 240}, {10, 250}} {
+		s.saw(one[0]*ms, one[1]*ms)
+	}
+	if want := []stretch{{0, 250 * ms, 240 * ms, 5}}; !slices.Equal(s.all, want) {
+		t.Errorf("%v; want %v", s.all, want)
+	}
+}
+
 func TestStretchesAreBounded(t *testing.T) {
 	var s stretches
 	for i := range time.Duration(stallsMax + 100) {
