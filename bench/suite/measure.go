@@ -176,17 +176,17 @@ func (h *host) measureCatchUp(ctx context.Context) (*result.Result, error) {
 	if err := slave.Start(); err != nil {
 		return nil, err
 	}
-	meter := proc.NewMeter(h.targets(), 0)
-	if err := meter.Begin(); err != nil {
-		return nil, err
-	}
-	r := &result.Result{Settings: h.row.Settings, Started: time.Now(), Messages: count, LogBytes: end}
-	r.PumpSeconds, r.PumpSynced = pumped.Seconds(), pumpSynced.Seconds()
 	file := filepath.Join(slave.Store, "commitlog", firstFile)
 	first, err := awaitBytes(ctx, slave.Process, file, 0, 16)
 	if err != nil {
 		return nil, err
 	}
+	meter := proc.NewMeter(h.targets(), 0) // from here on: what a JVM takes to start is not copying
+	if err := meter.Begin(); err != nil {
+		return nil, err
+	}
+	r := &result.Result{Settings: h.row.Settings, Started: first, Messages: count, LogBytes: end}
+	r.PumpSeconds, r.PumpSynced = pumped.Seconds(), pumpSynced.Seconds()
 	last, err := awaitBytes(ctx, slave.Process, file, end-64, 64)
 	if err != nil {
 		return nil, err

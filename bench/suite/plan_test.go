@@ -206,7 +206,8 @@ func checkResult(t *testing.T, row Row, r *result.Result) {
 			t.Errorf("%s: figures %+v", row.Name, r.Servers)
 		}
 	default:
-		if r.Messages == 0 || r.Seconds <= 0 || len(r.Servers) != 1+row.slaves() || r.Servers[0].CPUSeconds <= 0 {
+		copied := row.Settings.Workload == CatchUp // so short here that the master may have done its part before it is looked at
+		if r.Messages == 0 || r.Seconds <= 0 || len(r.Servers) != 1+row.slaves() || r.Servers[0].CPUSeconds <= 0 && !copied {
 			t.Errorf("%s: %d messages in %v s; servers %+v", row.Name, r.Messages, r.Seconds, r.Servers)
 		}
 	}
