@@ -166,7 +166,11 @@ func (h *host) measureCatchUp(ctx context.Context) (*result.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	pumped, pumpSynced, err := pump(ctx, filepath.Join(h.master.Store, "commitlog", firstFile), filepath.Join(h.plan.Dir, "pump"), end)
+	dir, err := h.site.Dir("pump")
+	if err != nil {
+		return nil, err
+	}
+	pumped, pumpSynced, err := pump(ctx, filepath.Join(h.master.Store, "commitlog", firstFile), filepath.Join(dir, "copy"), end)
 	if err != nil {
 		return nil, err
 	}

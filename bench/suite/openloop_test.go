@@ -119,6 +119,25 @@ func TestPump(t *testing.T) {
 	}
 }
 
+// The file that fills the page cache is of its size, and has no name.
+func TestPageCacheHasNoName(t *testing.T) {
+	dir := t.TempDir()
+	var p pageCache
+	if err := p.create(dir, 3<<20); err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	if err := p.fill(t.Context(), dir); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("in the directory: %v, %v", left, err)
+	}
+	if info, err := p.file.Stat(); err != nil || info.Size() != 3<<20 {
+		t.Errorf("%v, %v", info, err)
+	}
+}
+
 // The slave that does not read comes back when it is sent away, and says each time that it has nothing.
 func TestDeafSlave(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -52,14 +52,14 @@ type Plan struct {
 	Client        *peer.Peer                 // the release whose client is used by rows that ask for it
 	Say           func(string)               // a line of progress
 	Done          func(*result.Result) error // takes each result as it comes
+
+	pages pageCache
 }
 
 // Run runs the plan. A subject that fails in a row is left out of the rest of that row; the errors come at the end.
 func (p *Plan) Run(ctx context.Context) error {
-	if p.FillPageCache {
-		defer removePageCache(p.Dir)
-	}
 	var failed []error
+	defer func() { p.pages.close() }()
 	for i, row := range p.Rows {
 		p.Say(fmt.Sprintf("%d/%d  %s", i+1, len(p.Rows), row.Name))
 		if err := p.runRow(ctx, row); err != nil {
@@ -115,7 +115,7 @@ func (h *host) failure(err error) error {
 // turn is one run of a subject.
 func (h *host) turn(ctx context.Context, round int) error {
 	if h.plan.FillPageCache {
-		if err := fillPageCache(ctx, h.plan.Dir); err != nil {
+		if err := h.plan.pages.fill(ctx, h.plan.Dir); err != nil {
 			return err
 		}
 	}
