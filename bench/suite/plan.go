@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"loopmq/bench/peer"
@@ -112,6 +113,17 @@ func (h *host) failure(err error) error {
 	return fmt.Errorf("%s: %w", h.subject.Name, errors.Join(err, h.rest()))
 }
 
+// whoEnded tells of brokers that ran and do not any more, with what they said: their files are removed.
+func (h *host) whoEnded() error {
+	var errs []error
+	for _, b := range append(slices.Clone(h.slaves), h.master) {
+		if b != nil && !b.Started().IsZero() && b.PID() == 0 {
+			errs = append(errs, b.Failure())
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // turn is one run of a subject.
 func (h *host) turn(ctx context.Context, round int) error {
 	if h.plan.FillPageCache {
@@ -121,7 +133,7 @@ func (h *host) turn(ctx context.Context, round int) error {
 	}
 	results, err := h.measure(ctx)
 	if err != nil {
-		return err
+		return errors.Join(err, h.whoEnded())
 	}
 	if err := h.rest(); err != nil {
 		return err

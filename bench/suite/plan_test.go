@@ -158,6 +158,25 @@ func TestTurns(t *testing.T) {
 	}
 }
 
+// A broker that has ended is told of with what it said; one that was never started is not.
+func TestWhoEnded(t *testing.T) {
+	ended := &proc.Broker{Process: proc.NewProcess("slave", t.TempDir(), "/bin/sh", "-c", "echo the disk is on fire; exit 7")}
+	h := &host{master: &proc.Broker{Process: proc.NewProcess("master", t.TempDir(), "/bin/false")}, slaves: []*proc.Broker{ended}}
+	if err := h.whoEnded(); err != nil {
+		t.Errorf("nobody was started: %v", err)
+	}
+	if err := ended.Start(); err != nil {
+		t.Fatal(err)
+	}
+	<-ended.Ended()
+	if err := h.whoEnded(); err == nil || !strings.Contains(err.Error(), "slave ended: exit status 7") || !strings.Contains(err.Error(), "the disk is on fire") {
+		t.Errorf("the slave ended: %v", err)
+	}
+	if err := new(host).whoEnded(); err != nil {
+		t.Errorf("no brokers: %v", err)
+	}
+}
+
 // A client of one subject finds the topic at that one only: the others are paused or gone, and would hold it up.
 func TestSubjectsDoNotSeeEachOther(t *testing.T) {
 	p := &Plan{Dir: t.TempDir(), Binary: built, Say: func(text string) { t.Log(text) }}
