@@ -169,7 +169,8 @@ func percentileCurve(name string, series int, h *Histogram) curve {
 	return c
 }
 
-// gather joins neighbours until there are at most most samples: sums of messages, means of medians, maxima of the rest.
+// gather joins neighbours until there are at most most samples: sums of messages, maxima, and of medians the mean, in which
+// each message has the same weight: a second without any says nothing.
 func gather(samples []Sample, most int) []Sample {
 	if len(samples) <= most {
 		return samples
@@ -181,7 +182,9 @@ func gather(samples []Sample, most int) []Sample {
 		group := samples[i:min(i+n, len(samples))]
 		for _, s := range group {
 			g.At, g.Seconds, g.Messages, g.Errors = s.At, g.Seconds+s.Seconds, g.Messages+s.Messages, g.Errors+s.Errors
-			g.P50 += s.P50 / float64(len(group))
+			if s.Messages > 0 {
+				g.P50 += (s.P50 - g.P50) * float64(s.Messages) / float64(g.Messages)
+			}
 			g.P99, g.Max = max(g.P99, s.P99), max(g.Max, s.Max)
 			g.LagBytes, g.LagSeconds = max(g.LagBytes, s.LagBytes), max(g.LagSeconds, s.LagSeconds)
 		}

@@ -114,3 +114,11 @@ func TestGatherKeepsSumsAndMaxima(t *testing.T) {
 		}
 	}
 }
+
+// A standstill does not make the median of the seconds around it smaller.
+func TestGatherOfAStandstill(t *testing.T) {
+	got := gather([]Sample{{Seconds: 1, Messages: 100, P50: 4}, {Seconds: 1}, {Seconds: 1, Messages: 300, P50: 8}, {Seconds: 1}}, 1)
+	if len(got) != 1 || got[0].P50 != 7 || got[0].Messages != 400 || got[0].Seconds != 4 {
+		t.Errorf("%+v; want a median of 7", got)
+	}
+}
