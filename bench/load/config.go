@@ -267,6 +267,17 @@ func (c *Config) inFlight(connection int) int {
 	return c.Window
 }
 
+// patience is how long nothing may come before a run is given up: an answer may take its timeout, and with a rate requests
+// may be rare.
+func (c *Config) patience() time.Duration {
+	const rarest = 1e6 // seconds
+	between := 0.0
+	if c.Rate > 0 {
+		between = min(float64(c.perRequest())/c.Rate, rarest)
+	}
+	return stuckWait + time.Duration(c.Timeout) + time.Duration(between*float64(time.Second))
+}
+
 // perRequest is how many messages a request has.
 func (c *Config) perRequest() int { return max(c.Batch, 1) }
 

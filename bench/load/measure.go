@@ -16,7 +16,7 @@ const (
 	// donePoll is how often a phase that ends with its work is looked at. Its length is until the last answer, not until
 	// somebody looks.
 	donePoll = 10 * time.Millisecond
-	// stuckWait is how long a phase that ends with its work may go on without any message.
+	// stuckWait is how long a phase that ends with its work may go on without any message, beyond the time that one may take.
 	stuckWait = time.Minute
 )
 
@@ -127,8 +127,8 @@ func (p *phase) run(ctx context.Context) error {
 		if p.total.messages != lastSeen {
 			lastSeen, lastAt = p.total.messages, now
 		}
-		if p.of == 0 && p.window.count == 0 && now-lastAt > stuckWait {
-			return &stuckError{p.name, p.total.messages, maps.Clone(p.total.errors)}
+		if patience := p.r.cfg.patience(); p.of == 0 && p.window.count == 0 && now-lastAt > patience {
+			return &stuckError{p.name, patience, p.total.messages, maps.Clone(p.total.errors)}
 		}
 	}
 }
@@ -194,10 +194,11 @@ func (p *phase) sample(now time.Duration) error {
 // stuckError ends a run that waits for something that does not come.
 type stuckError struct {
 	phase    string
+	waited   time.Duration
 	messages int64
 	errors   map[string]int64
 }
 
 func (e *stuckError) Error() string {
-	return fmt.Sprintf("%s: nothing came for %v, after %d messages; failures so far: %v", e.phase, stuckWait, e.messages, e.errors)
+	return fmt.Sprintf("%s: nothing came for %v, after %d messages; failures so far: %v", e.phase, e.waited, e.messages, e.errors)
 }

@@ -280,3 +280,19 @@ func TestStamps(t *testing.T) {
 		t.Error("a body longer than any matches")
 	}
 }
+
+// A run is not given up while its next answer may come in time.
+func TestPatience(t *testing.T) {
+	f := func(timeout time.Duration, rate float64, batch int, want time.Duration) {
+		t.Helper()
+		cfg := Config{result.Settings{Timeout: result.Duration(timeout), Rate: rate, Batch: batch}}
+		if got := cfg.patience(); got < want || got > want+2*stuckWait {
+			t.Errorf("timeout %v, %v a second in batches of %d: %v; want %v", timeout, rate, batch, got, want)
+		}
+	}
+	f(time.Second, 0, 0, time.Second)
+	f(5*time.Minute, 0, 0, 5*time.Minute)
+	f(time.Second, 0.01, 0, 100*time.Second)
+	f(time.Second, 0.1, 60, 10*time.Minute)
+	f(time.Second, 1e-300, 0, 1e6*time.Second)
+}
