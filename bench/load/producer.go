@@ -4,6 +4,7 @@ package load
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -249,17 +250,17 @@ func (p *producer) attached(conn *wire.Conn) {
 func (p *producer) issueLocked(due, now time.Duration) bool {
 	n := len(p.free)
 	oneway := p.ps.cfg.Mode == ModeOneway
-	if n == 0 || p.conn == nil || p.ps.stopping.Load() || oneway && p.conn.Buffered() >= onewayWrite || !p.ps.take() {
-		return false
+	if n == 0 || p.conn == nil || p.conn.Ended() || p.ps.stopping.Load() || oneway && p.conn.Buffered() >= onewayWrite || !p.ps.take() {
+		return false // the budget comes last: what is taken from it is sent
 	}
 	s := p.free[n-1]
 	s.prepare(due, now)
 	if oneway {
-		return p.onewayLocked(s)
+		p.onewayLocked(s)
+		return true
 	}
-	if p.conn.Send(&s.call, s.request, now) != nil {
-		p.ps.budget.Add(int64(p.ps.cfg.perRequest())) // the connection ends; its successor will
-		return false
+	if err := p.conn.Send(&s.call, s.request, now); err != nil {
+		panic(fmt.Sprintf("BUG: a connection that lives, with a slot that is free, takes no request: %v", err))
 	}
 	p.free = p.free[:n-1]
 	p.requests++
@@ -270,10 +271,9 @@ func (p *producer) issueLocked(due, now time.Duration) bool {
 }
 
 // onewayLocked sends a request that has no answer; it counts when it is written, and there is room while little waits for that.
-func (p *producer) onewayLocked(s *slot) bool {
-	if p.conn.SendOneway(s.request) != nil {
-		p.ps.budget.Add(1)
-		return false
+func (p *producer) onewayLocked(s *slot) {
+	if err := p.conn.SendOneway(s.request); err != nil {
+		panic(fmt.Sprintf("BUG: a connection that lives takes no request: %v", err))
 	}
 	p.requests++
 	if p.ledger != nil {
@@ -282,7 +282,6 @@ func (p *producer) onewayLocked(s *slot) bool {
 	}
 	p.counted.messages++
 	p.counted.bytes += int64(s.bytes)
-	return true
 }
 
 // pour sends one-way as fast as the peer takes it.

@@ -188,6 +188,9 @@ func (c *Conn) SendOneway(r Request) error {
 	return nil
 }
 
+// Ended says that Send takes no more. The caller holds the lock.
+func (c *Conn) Ended() bool { return c.err != nil }
+
 // Buffered is how much has been appended and not been handed to a write. The caller holds the lock.
 func (c *Conn) Buffered() int { return len(c.out) }
 
