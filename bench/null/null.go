@@ -22,7 +22,10 @@ const (
 	answerBody  = `{}`
 )
 
-var opaqueKey = []byte(`"opaque":`)
+var (
+	opaqueKey = []byte(`"opaque":`)
+	oneway    = []byte(`"flag":2`) // asks for no answer; in a text of a header the quotes would be escaped
+)
 
 type server struct {
 	gnet.BuiltinEventEngine
@@ -75,7 +78,9 @@ func answer(dst, b []byte) (answers []byte, used int, ok bool) {
 		if !found {
 			return dst, used, false
 		}
-		dst = appendAnswer(dst, id)
+		if !bytes.Contains(frame[lengths:lengths+header], oneway) {
+			dst = appendAnswer(dst, id)
+		}
 		used += size
 	}
 	return dst, used, true

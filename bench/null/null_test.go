@@ -50,6 +50,16 @@ func TestAnswersEachRequestOnce(t *testing.T) {
 	}
 }
 
+// A request that asks for no answer gets none: it would be taken for a late one.
+func TestOnewayIsNotAnswered(t *testing.T) {
+	cmd := &remoting.Command{Code: remoting.SendMessageV2, Opaque: 5, Flag: remoting.FlagOneway}
+	stream := append(cmd.AppendTo(nil, 0), request(t, 7, `"flag":2`)...)
+	answers, used, ok := answer(nil, stream)
+	if n, err := remoting.FrameLength(answers); !ok || used != len(stream) || err != nil || n != len(answers) {
+		t.Errorf("%d of %d bytes used, %d bytes of answers to one request: %v, %v", used, len(stream), len(answers), ok, err)
+	}
+}
+
 func FuzzAnswer(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 9, 0, 0, 0, 5, '{', '}', 0, 0, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
