@@ -212,8 +212,11 @@ func (c *Config) createEverywhere(ctx context.Context, names *wire.Conn, topic s
 	}
 	for end := time.Now().Add(routeWait); ; {
 		queues, err := wire.Route(ctx, names, topic)
-		if err == nil && len(queues) >= len(masters) || err != nil && !isUnknownTopic(err) || time.Now().After(end) {
+		if err == nil && len(queues) >= len(masters) || err != nil && !isUnknownTopic(err) {
 			return queues, err
+		}
+		if time.Now().After(end) {
+			return nil, fmt.Errorf("topic %s was made on %d masters, and after %v the name server %s knows of %d", topic, len(masters), routeWait, names.Addr(), len(queues))
 		}
 		if !sleep(ctx, routePoll) {
 			return nil, ctx.Err()
