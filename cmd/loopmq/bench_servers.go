@@ -32,9 +32,14 @@ const serversHelp = `Servers are named
   java:VERSION         Apache RocketMQ, 4.9.7 or 5.3.3; fetched with Maven at the first time, needs a JDK
   HOST:PORT[#PID]      a broker that runs already; without its process id its own figures are not known`
 
-// benchInterrupt is a context that SIGINT or SIGTERM ends; a second one ends the process, and with it all it started.
+// benchInterrupt is a context that SIGINT or SIGTERM ends, or the end of the terminal; a second one ends the process, and with
+// it all it started.
 func benchInterrupt(parent context.Context) (context.Context, context.CancelFunc) {
-	ctx, stop := signal.NotifyContext(parent, syscall.SIGINT, syscall.SIGTERM)
+	signals := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
+		signals = append(signals, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(parent, signals...)
 	context.AfterFunc(ctx, stop)
 	return ctx, stop
 }

@@ -6,8 +6,10 @@ import (
 	"context"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"loopmq/bench/proc"
@@ -118,5 +120,20 @@ func TestBenchReportOfTwoFiles(t *testing.T) {
 	}
 	if results[2].Label != "produce" || results[5].Label != "produce, after" {
 		t.Errorf("labels %q and %q", results[2].Label, results[5].Label)
+	}
+}
+
+// A terminal that goes away ends a run in order: servers and stores do not stay.
+func TestBenchInterrupt(t *testing.T) {
+	if signal.Ignored(syscall.SIGHUP) {
+		t.Skip("started with nohup")
+	}
+	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		ctx, stop := benchInterrupt(t.Context())
+		if err := syscall.Kill(os.Getpid(), s); err != nil {
+			t.Fatal(err)
+		}
+		<-ctx.Done()
+		stop()
 	}
 }
