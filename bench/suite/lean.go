@@ -20,7 +20,7 @@ func (h *host) leanHooked(ctx context.Context, s result.Settings, hooks load.Hoo
 	if s.Workload != load.Drain {
 		s.Workload = load.Produce // and something of ours beside it
 	}
-	hooks.Meter = proc.NewMeter(h.targets(), 0)
+	hooks.Meter, hooks.Progress = proc.NewMeter(h.targets(), 0), h.plan.Progress
 	r, err := load.Run(ctx, load.Config{Settings: s}, hooks)
 	if err != nil {
 		return nil, err

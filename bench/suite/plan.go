@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"loopmq/bench/load"
 	"loopmq/bench/peer"
 	"loopmq/bench/proc"
 	"loopmq/bench/result"
@@ -52,6 +53,7 @@ type Plan struct {
 	Tool          result.Build
 	Client        *peer.Peer                 // the release whose client is used by rows that ask for it
 	Say           func(string)               // a line of progress
+	Progress      func(load.Progress)        // of the load that runs, once a second; nil: nobody looks
 	Done          func(*result.Result) error // takes each result as it comes
 
 	pages pageCache

@@ -156,11 +156,20 @@ func (f *planFlags) plan(say func(string), all *[]*result.Result) (*suite.Plan, 
 	if err != nil {
 		return nil, err
 	}
-	return &suite.Plan{
-		Rounds: 1, Warmup: f.warmup, Duration: f.duration, Settle: f.settle, Dir: f.site.dir, Binary: self, Tool: toolBuild(), Say: say,
+	progress := newBenchProgress(os.Stderr)
+	plan := &suite.Plan{
+		Rounds: 1, Warmup: f.warmup, Duration: f.duration, Settle: f.settle, Dir: f.site.dir, Binary: self, Tool: toolBuild(),
+		Say: func(text string) {
+			progress.done()
+			say(text)
+		},
 		Done: func(r *result.Result) error {
 			*all = append(*all, r)
 			return nil
 		},
-	}, nil
+	}
+	if progress.terminal {
+		plan.Progress = progress.show
+	}
+	return plan, nil
 }
