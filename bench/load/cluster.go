@@ -116,21 +116,21 @@ func (c *Config) askBroker(ctx context.Context, create bool) ([]*master, error) 
 			}
 			q = wire.BrokerQueues{ReadQueues: c.Queues, WriteQueues: c.Queues, Readable: true, Writable: true}
 		}
-		m.add(topic, q, c.Workload)
+		m.add(topic, q, c.reads(), c.writes())
 	}
 	return c.checked([]*master{m})
 }
 
-// add adds the queues of a topic that the workload can use.
-func (m *master) add(topic string, q wire.BrokerQueues, workload string) {
-	n := min(q.ReadQueues, q.WriteQueues)
-	switch workload {
-	case Produce:
-		n = q.WriteQueues
-	case Consume:
-		n = q.ReadQueues
+// add adds the queues of a topic that can be used by who reads, writes, or does both.
+func (m *master) add(topic string, q wire.BrokerQueues, reads, writes bool) {
+	n := max(q.ReadQueues, q.WriteQueues)
+	if reads {
+		n = min(n, q.ReadQueues)
 	}
-	if workload != Produce && !q.Readable || workload != Consume && !q.Writable {
+	if writes {
+		n = min(n, q.WriteQueues)
+	}
+	if reads && !q.Readable || writes && !q.Writable {
 		n = 0
 	}
 	for id := range n {
@@ -179,7 +179,7 @@ func (c *Config) askNameServer(ctx context.Context, names *wire.Conn, create boo
 				byAddr[q.Addr] = m
 				masters = append(masters, m)
 			}
-			m.add(topic, q, c.Workload)
+			m.add(topic, q, c.reads(), c.writes())
 		}
 	}
 	return c.checked(masters)

@@ -267,6 +267,10 @@ func (c *Config) inFlight(connection int) int {
 	return c.Window
 }
 
+// reads and writes are what the run does with the queues of its topics.
+func (c *Config) reads() bool  { return c.Workload != Produce || c.Verify }
+func (c *Config) writes() bool { return c.Workload != Consume }
+
 // patience is how long nothing may come before a run is given up: an answer may take its timeout, and with a rate requests
 // may be rare.
 func (c *Config) patience() time.Duration {

@@ -148,7 +148,7 @@ func (r *runner) producers(ctx context.Context) (*producers, error) {
 
 // ends asks for the end of each queue, if anything of this run is going to be read.
 func (r *runner) ends(ctx context.Context, set func(*queue, int64)) error {
-	if r.cfg.Workload == Produce && !r.cfg.Verify {
+	if !r.cfg.reads() {
 		return nil
 	}
 	return forQueues(ctx, r.masters, func(ctx context.Context, conn *wire.Conn, q *queue) error {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"loopmq/bench/result"
+	"loopmq/bench/wire"
 )
 
 func TestSizes(t *testing.T) {
@@ -295,4 +296,26 @@ func TestPatience(t *testing.T) {
 	f(time.Second, 0.01, 0, 100*time.Second)
 	f(time.Second, 0.1, 60, 10*time.Minute)
 	f(time.Second, 1e-300, 0, 1e6*time.Second)
+}
+
+// A run has the queues that it can use: who verifies reads too.
+func TestQueuesThatCanBeUsed(t *testing.T) {
+	f := func(workload string, verify bool, q wire.BrokerQueues, want int) {
+		t.Helper()
+		cfg := Config{result.Settings{Workload: workload, Verify: verify}}
+		m := new(master)
+		if m.add("t", q, cfg.reads(), cfg.writes()); len(m.queues) != want {
+			t.Errorf("%s, verified %v, of %+v: %d queues; want %d", workload, verify, q, len(m.queues), want)
+		}
+	}
+	more := wire.BrokerQueues{ReadQueues: 3, WriteQueues: 5, Readable: true, Writable: true}
+	f(Produce, false, more, 5)
+	f(Produce, true, more, 3)
+	f(Consume, false, more, 3)
+	f(Drain, false, more, 3)
+	f(Latency, false, more, 3)
+	writeOnly := wire.BrokerQueues{ReadQueues: 4, WriteQueues: 4, Writable: true}
+	f(Produce, false, writeOnly, 4)
+	f(Produce, true, writeOnly, 0)
+	f(Consume, false, writeOnly, 0)
 }
