@@ -159,7 +159,7 @@ func (h *host) done(r *result.Result, round int) error {
 	if h.plan.FillPageCache {
 		r.Host.PageCache = "full"
 	}
-	r.Server = result.Build{Name: h.subject.Name}
+	r.Server.Name = h.subject.Name // its version is what it says
 	if h.subject.Flavour != nil {
 		r.Server = h.subject.Flavour.Build()
 	}
