@@ -140,8 +140,41 @@ func (h *host) wake(ctx context.Context) error {
 	if err := h.createTopic(ctx); err != nil {
 		return err
 	}
+	if err := awaitSlaves(ctx, h.master, slaves); err != nil {
+		return err
+	}
 	if h.client != nil {
 		h.client.Resume()
+	}
+	return nil
+}
+
+const (
+	// slaveLimit is how long a slave may take to follow its master: Java's waits for five seconds and more before it connects
+	// again, after a pause in which the master has given it up. Source: HAClient#run.
+	slaveLimit = time.Minute
+	slavePoll  = 10 * time.Millisecond
+)
+
+// awaitSlaves waits until the slaves have all that their master has, which has just taken a message: a load is not to be
+// measured with slaves that do not copy it yet.
+func awaitSlaves(ctx context.Context, master *proc.Broker, slaves []*proc.Broker) error {
+	ctx, cancel := context.WithTimeout(ctx, slaveLimit)
+	defer cancel()
+	for _, slave := range slaves {
+		for {
+			want, err := master.LogEnd(ctx)
+			if err != nil {
+				return err
+			}
+			end, err := slave.LogEnd(ctx)
+			if err == nil && end >= want {
+				break
+			}
+			if sleep(ctx, slavePoll) != nil {
+				return fmt.Errorf("%s has %d of %d bytes of its master's log: %w", slave.Name, end, want, errors.Join(ctx.Err(), err))
+			}
+		}
 	}
 	return nil
 }

@@ -158,6 +158,29 @@ func TestTurns(t *testing.T) {
 	}
 }
 
+// Slaves that nobody waits for when a message is sent have all of the log when a turn begins.
+func TestSlavesFollowWhenATurnBegins(t *testing.T) {
+	p := &Plan{Dir: t.TempDir(), Binary: built, Say: func(text string) { t.Log(text) }}
+	h := &host{plan: p, row: pipelinedRow("two slaves", 128, 2, 4, withSlaves(2)), subject: Subject{Name: "a", Flavour: proc.Loopmq{Binary: built}}}
+	defer func() {
+		if err := h.close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := errors.Join(h.prepare(t.Context()), h.wake(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	want, err := h.master.LogEnd(t.Context())
+	if err != nil || want == 0 {
+		t.Fatalf("the master's log ends at %d: %v", want, err)
+	}
+	for _, slave := range h.slaves {
+		if end, err := slave.LogEnd(t.Context()); err != nil || end != want {
+			t.Errorf("%s has %d of %d bytes: %v", slave.Name, end, want, err)
+		}
+	}
+}
+
 // A broker that has ended is told of with what it said; one that was never started is not.
 func TestWhoEnded(t *testing.T) {
 	ended := &proc.Broker{Process: proc.NewProcess("slave", t.TempDir(), "/bin/sh", "-c", "echo the disk is on fire; exit 7")}
