@@ -158,7 +158,11 @@ func (h *host) measureOpenLoop(ctx context.Context, s result.Settings) (*result.
 	var read atomic.Int64
 	var readErr error
 	if s.Backlog > 0 {
-		beside.Go(func() { readErr = h.readOverAndOver(loading, s.Backlog, &read) })
+		beside.Go(func() {
+			if readErr = h.readOverAndOver(loading, s.Backlog, &read); readErr != nil {
+				stop() // what it stands beside would be of another row
+			}
+		})
 	}
 	var nullResult *result.Result
 	var nullErr error
@@ -166,6 +170,9 @@ func (h *host) measureOpenLoop(ctx context.Context, s result.Settings) (*result.
 		s := s
 		s.Broker, s.Workload = h.null, load.Produce
 		nullResult, nullErr = load.Run(loading, load.Config{Settings: s}, load.Hooks{Slow: null.saw, SlowFrom: witnessFrom})
+		if nullErr != nil {
+			stop()
+		}
 	})
 	var begin time.Duration
 	r, err := h.leanHooked(loading, s, load.Hooks{Slow: late.saw, SlowFrom: stallFrom, Begin: func() { begin = wire.Clock() }})
