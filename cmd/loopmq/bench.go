@@ -183,7 +183,11 @@ func runBenchLoad(ctx context.Context, stdout io.Writer, cfg load.Config, out *b
 		if err := profiles.check(); err != nil {
 			return err
 		}
-		hooks.Begin = func() { profiles.begin(time.Duration(cfg.Duration)) }
+		window := time.Duration(cfg.Duration)
+		if cfg.Count > 0 {
+			window = 0 // nobody knows
+		}
+		hooks.Begin = func() { profiles.begin(window) }
 		hooks.End = profiles.end
 	}
 	r, err := load.Run(ctx, cfg, hooks)
