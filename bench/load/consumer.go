@@ -124,8 +124,21 @@ func (cs *consumers) share(m *master, pulls []*puller) {
 	}
 }
 
-// caughtUp says that every queue was read to where it was to be read to.
-func (cs *consumers) caughtUp() bool { return cs.open.Load() == 0 }
+// caughtUp says that every queue was read to where it was to be read to, and that all of it is counted.
+func (cs *consumers) caughtUp() bool {
+	if cs.open.Load() != 0 {
+		return false
+	}
+	for _, c := range cs.all {
+		c.state.Lock()
+		counted := c.counted.empty()
+		c.state.Unlock()
+		if !counted {
+			return false
+		}
+	}
+	return true
+}
 
 // stop ends all: nobody waits for a pull that is held.
 func (cs *consumers) stop() {

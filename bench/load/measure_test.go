@@ -141,3 +141,22 @@ func TestUnverified(t *testing.T) {
 	f("interrupted", true, errUnverified)
 	f("the broker is gone", false, nil)
 }
+
+// Queues that were read to their end are not all there is to it: what came last has to be counted too.
+func TestCaughtUpIsCounted(t *testing.T) {
+	cfg := testConfig(Drain, "127.0.0.1:1")
+	end := func(*queue) int64 { return 7 }
+	cs, err := newConsumers(&cfg, []*master{{queues: []*queue{{topic: "t"}}}}, consumerOptions{group: "g", groups: 1, from: end, until: end})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := cs.all[0]
+	c.counted.messages = 3
+	if cs.caughtUp() {
+		t.Error("three messages are not counted yet")
+	}
+	c.rec.add(&c.counted, 1, 0)
+	if !cs.caughtUp() {
+		t.Error("all is read and counted")
+	}
+}
