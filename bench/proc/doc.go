@@ -12,6 +12,6 @@
 //	switches        /proc/PID/task/*/status, summed. What a thread did between the last sample and its end is lost,
 //	                and a thread that began and ended between two samples was never seen
 //	bytes written   /proc/PID/io: counted when the process dirties a page or writes, not when the kernel writes the page
-//	                back; a page that is dirtied again after a write-back counts again. Another user's process: 0
+//	                back; a page that is dirtied again after a write-back counts again. Another user's process: unknown
 //	memory          /proc/PID/status: RssAnon is the heap and stacks, the rest of RSS is files that are mapped
 package proc

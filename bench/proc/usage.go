@@ -30,6 +30,7 @@ type counters struct {
 	majorFaults            int64
 	bytesRead              int64
 	bytesWritten           int64
+	bytesUnknown           bool
 	rss, rssAnon           int64
 	threads                int
 }
@@ -110,7 +111,7 @@ func (w *watch) usage() (result.Usage, error) {
 		UserSeconds:   float64(now.userTicks-w.base.userTicks) / ticksPerSecond,
 		SystemSeconds: float64(now.systemTicks-w.base.systemTicks) / ticksPerSecond,
 		RSS:           now.rss, RSSAnon: now.rssAnon, RSSAnonStart: w.base.rssAnon, RSSAnonMax: w.rssAnonMax, Threads: now.threads,
-		BytesRead: now.bytesRead - w.base.bytesRead, BytesWritten: now.bytesWritten - w.base.bytesWritten,
+		BytesRead: now.bytesRead - w.base.bytesRead, BytesWritten: now.bytesWritten - w.base.bytesWritten, BytesUnknown: now.bytesUnknown,
 		MajorFaults: now.majorFaults - w.base.majorFaults, MinorFaults: now.minorFaults - w.base.minorFaults,
 	}
 	for tid, last := range w.tasksLast {
@@ -138,6 +139,7 @@ func readCounters(pid int) (c counters, err error) {
 	if err != nil && !errors.Is(err, fs.ErrPermission) {
 		return c, err
 	}
+	c.bytesUnknown = err != nil
 	c.bytesRead, c.bytesWritten = statusField(io, "read_bytes:"), statusField(io, "write_bytes:")
 	c.cpu, err = cpuClock(pid)
 	return c, err

@@ -111,10 +111,11 @@ type Usage struct {
 	RSSAnonStart  int64   `json:"rss_anon_start_bytes"` // when the window began
 	RSSAnonMax    int64   `json:"rss_anon_max_bytes"`   // of the samples
 	Threads       int     `json:"threads"`
-	Voluntary     int64   `json:"voluntary_switches"`   // context switches: it waited
-	Involuntary   int64   `json:"involuntary_switches"` // it was made to wait
-	BytesWritten  int64   `json:"bytes_written"`        // handed to the disk
-	BytesRead     int64   `json:"bytes_read"`           // fetched from the disk
+	Voluntary     int64   `json:"voluntary_switches"`      // context switches: it waited
+	Involuntary   int64   `json:"involuntary_switches"`    // it was made to wait
+	BytesWritten  int64   `json:"bytes_written"`           // handed to the disk
+	BytesRead     int64   `json:"bytes_read"`              // fetched from the disk
+	BytesUnknown  bool    `json:"bytes_unknown,omitempty"` // of another user's process: both are 0 because nobody may know
 	MajorFaults   int64   `json:"major_faults"`
 	MinorFaults   int64   `json:"minor_faults"`
 

@@ -282,7 +282,12 @@ func usageLines(results []*Result, line func(string, func(*Result) string)) {
 		line(name+": CPU s/M", of(perMillion(func(p PerMillion) string { return formatFine(p.CPUSeconds) })))
 		line(name+": waits/M", of(perMillion(func(p PerMillion) string { return formatCount(p.Voluntary) })))
 		line(name+": preemptions/M", of(perMillion(func(p PerMillion) string { return formatCount(p.Involuntary) })))
-		line(name+": written/M", of(perMillion(func(p PerMillion) string { return formatBytes(p.BytesWritten) })))
+		line(name+": written/M", of(func(u Usage) string {
+			if u.BytesUnknown {
+				return "not ours to see"
+			}
+			return perMillion(func(p PerMillion) string { return formatBytes(p.BytesWritten) })(u)
+		}))
 		line(name+": RSS, anonymous", of(func(u Usage) string { return formatBytes(float64(u.RSSAnon)) }))
 		line(name+": RSS", of(func(u Usage) string { return formatBytes(float64(u.RSS)) }))
 		line(name+": threads", of(func(u Usage) string { return unlessZero(float64(u.Threads), formatCount) }))

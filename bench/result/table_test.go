@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -66,4 +67,17 @@ func TestFormats(t *testing.T) {
 	f(axisLabel, 5000, "5000")
 	f(axisLabel, 20000, "20k")
 	f(axisLabel, 1.5e6, "1.5M")
+}
+
+// What may not be read of another user's process is not told as nothing.
+func TestBytesUnknown(t *testing.T) {
+	r := &Result{Label: "run", Messages: 1e6, Seconds: 1, Servers: []Usage{{Name: "master", BytesUnknown: true}}}
+	r.Derive()
+	var text bytes.Buffer
+	if err := WriteText(&text, []*Result{r}); err != nil {
+		t.Fatal(err)
+	}
+	if told := text.String(); !strings.Contains(told, "not ours to see") {
+		t.Errorf("the table is\n%s", told)
+	}
 }
