@@ -80,7 +80,11 @@ func (c *Config) RegisterFlags(fs *flag.FlagSet, workload string) {
 	fs.StringVar(&c.Serialize, "serialize", c.Serialize, "`form` of headers, JSON or ROCKETMQ; Java clients use JSON unless told otherwise")
 	fs.Var((*durationValue)(&c.Duration), "duration", "how long to measure")
 	fs.Var((*durationValue)(&c.Warmup), "warmup", "how long to run before that; with --count there is none")
-	fs.Int64Var(&c.Count, "count", c.Count, "stop after so many messages, instead of after a time")
+	count := "stop after so many messages, instead of after a time"
+	if workload == Consume {
+		count += "; of all groups together"
+	}
+	fs.Int64Var(&c.Count, "count", c.Count, count)
 	fs.Var((*durationValue)(&c.Timeout), "timeout", "how long to wait for an answer")
 	if workload != Consume {
 		fs.StringVar(&c.Mode, "mode", c.Mode, "`how` to send: sync, pipelined, batch or oneway")

@@ -147,6 +147,17 @@ func readBenchConfig(flags *pflag.FlagSet, settings *flag.FlagSet, cfg *load.Con
 	for f, value := range given {
 		errs = append(errs, f.Value.Set(value))
 	}
+	// Of two that exclude each other, that of the command line is meant.
+	instead := func(one, other string) bool { return flags.Changed(one) && !flags.Changed(other) }
+	if instead("namesrv", "broker") {
+		cfg.Broker = ""
+	}
+	if instead("broker", "namesrv") {
+		cfg.NameSrv = ""
+	}
+	if instead("duration", "count") && cfg.Workload != load.Drain {
+		cfg.Count = 0
+	}
 	return errors.Join(errs...)
 }
 

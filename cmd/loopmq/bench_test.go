@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +16,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"loopmq/bench/load"
 	"loopmq/bench/result"
@@ -97,6 +100,34 @@ func TestBenchProduce(t *testing.T) {
 	if results, err = result.Read(bytes.NewReader(text)); err != nil || results[0].Messages != 500 || results[0].Settings.Threads != 4 || results[0].Settings.Body != "100-300" {
 		t.Fatalf("%+v, %v", results, err)
 	}
+}
+
+// A flag takes the place of what the file has and what excludes it.
+func TestBenchFlagsInstead(t *testing.T) {
+	file := writeFile(t, `{"workload":"produce","broker":"127.0.0.1:1","count":100}`)
+	f := func(want load.Config, args ...string) {
+		t.Helper()
+		cfg := load.DefaultConfig()
+		settings := flag.NewFlagSet("", flag.ContinueOnError)
+		cfg.RegisterFlags(settings, load.Produce)
+		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+		flags.AddGoFlagSet(settings)
+		if err := errors.Join(flags.Parse(args), readBenchConfig(flags, settings, &cfg, file)); err != nil {
+			t.Fatal(err)
+		}
+		if cfg.Broker != want.Broker || cfg.NameSrv != want.NameSrv || cfg.Count != want.Count || cfg.Duration != want.Duration {
+			t.Errorf("%q: %+v; want %+v", args, cfg, want)
+		}
+	}
+	want := load.DefaultConfig()
+	want.Broker, want.Count = "127.0.0.1:1", 100
+	f(want)
+	want.Broker, want.NameSrv = "", "127.0.0.1:2"
+	f(want, "--namesrv", "127.0.0.1:2")
+	want.Broker, want.NameSrv, want.Count, want.Duration = "127.0.0.1:3", "", 0, result.Duration(time.Minute)
+	f(want, "--broker", "127.0.0.1:3", "--duration", "1m")
+	want.Count = 5
+	f(want, "--broker", "127.0.0.1:3", "--duration", "1m", "--count", "5")
 }
 
 // The verb verify verifies, whatever a file of settings says.
