@@ -7,6 +7,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/binary"
 	"errors"
 	"flag"
@@ -14,7 +15,7 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -40,30 +41,51 @@ const (
 func main() {
 	binary := flag.String("loopmq", "bin/loopmq", "the binary to run")
 	flag.Parse()
-	d := &demo{binary: *binary}
-	err := d.run()
-	d.close()
-	if err != nil {
+	if err := runDemo(*binary); err != nil {
 		fmt.Fprintln(os.Stderr, "demo-ha:", err)
 		os.Exit(1)
 	}
 }
 
+// runDemo runs until the end, or an interrupt; nothing is left either way.
+func runDemo(binary string) error {
+	binary, err := filepath.Abs(binary)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "loopmq-demo-ha")
+	if err != nil {
+		return err
+	}
+	d := &demo{binary: binary, dir: dir}
+	interrupt, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- d.run() }()
+	select {
+	case err = <-ended:
+	case <-interrupt.Done():
+		err = errors.New("interrupted")
+	}
+	return errors.Join(err, d.close())
+}
+
 // demo is what runs, and what was answered.
 type demo struct {
 	binary, dir            string
-	names, master, slave   *exec.Cmd
+	names, master, slave   *proc.Process
 	ports                  proc.Ports
 	namesPort              int
 	masterPort, slavePort  int
 	acked                  sync.Map // message → true
 	answered, notConfirmed atomic.Int64
+
+	mu      sync.Mutex // guards the rest: an interrupt closes while something is started
+	started []*proc.Process
+	closed  bool
 }
 
 func (d *demo) run() (err error) {
-	if d.dir, err = os.MkdirTemp("", "loopmq-demo-ha"); err != nil {
-		return err
-	}
 	for _, port := range []*int{&d.namesPort, &d.masterPort, &d.slavePort} {
 		if *port, err = d.ports.Free(); err != nil {
 			return err
@@ -99,7 +121,7 @@ func (d *demo) run() (err error) {
 	say("read from the slave in %v: %d of %d answered messages, lost %d", took.Round(time.Millisecond), found, sent, sent-found)
 
 	began := time.Now()
-	stop(d.slave)
+	d.slave.Stop(bootTimeout)
 	if d.slave, err = d.broker("slave", d.masterPort, "brokerRole=ASYNC_MASTER", "brokerId=0"); err != nil {
 		return err
 	}
@@ -120,16 +142,14 @@ func (d *demo) run() (err error) {
 	return nil
 }
 
-func (d *demo) close() {
-	for _, cmd := range []*exec.Cmd{d.slave, d.master, d.names} {
-		if cmd != nil {
-			stop(cmd)
-		}
+func (d *demo) close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = true
+	for _, p := range d.started {
+		p.Kill() // what they hold is removed
 	}
-	_ = d.ports.Release()
-	if d.dir != "" {
-		_ = os.RemoveAll(d.dir)
-	}
+	return os.RemoveAll(d.dir)
 }
 
 var began = time.Now()
@@ -141,7 +161,7 @@ func say(format string, args ...any) {
 func local(port int) string { return "127.0.0.1:" + strconv.Itoa(port) }
 
 // broker starts a broker on the store of that name.
-func (d *demo) broker(name string, port int, more ...string) (*exec.Cmd, error) {
+func (d *demo) broker(name string, port int, more ...string) (*proc.Process, error) {
 	conf := append([]string{
 		"brokerClusterName=DefaultCluster", "brokerName=pair", "brokerIP1=127.0.0.1", "brokerIP2=127.0.0.1", "bindAddress=127.0.0.1",
 		"namesrvAddr=" + local(d.namesPort), "listenPort=" + strconv.Itoa(port), "haListenPort=" + strconv.Itoa(port+1),
@@ -152,35 +172,35 @@ func (d *demo) broker(name string, port int, more ...string) (*exec.Cmd, error) 
 }
 
 // start runs a verb of the binary until it listens.
-func (d *demo) start(verb string, port int, name string, conf ...string) (*exec.Cmd, error) {
-	file := filepath.Join(d.dir, name+".conf")
-	if err := os.WriteFile(file, []byte(strings.Join(conf, "\n")+"\n"), 0o644); err != nil {
+func (d *demo) start(verb string, port int, name string, conf ...string) (*proc.Process, error) {
+	dir := filepath.Join(d.dir, "of-"+name) // its log; the store has the name
+	file := filepath.Join(dir, "conf")
+	p := proc.NewProcess(name, dir, d.binary, verb, "-c", file)
+	if err := d.launch(p, dir, file, strings.Join(conf, "\n")+"\n"); err != nil {
 		return nil, err
 	}
-	log, err := os.OpenFile(filepath.Join(d.dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
-	cmd := exec.Command(d.binary, verb, "-c", file)
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	for end := time.Now().Add(bootTimeout); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(bootTimeout); time.Now().Before(end) && p.PID() != 0; time.Sleep(20 * time.Millisecond) {
 		if conn, err := net.Dial("tcp", local(port)); err == nil {
 			_ = conn.Close()
-			return cmd, nil
+			return p, nil
 		}
 	}
-	text, _ := os.ReadFile(log.Name())
-	stop(cmd)
-	return nil, fmt.Errorf("%s does not listen on %s:\n%s", name, local(port), text)
+	p.Kill()
+	return nil, fmt.Errorf("%s does not listen on %s: %w", name, local(port), p.Failure())
 }
 
-func stop(cmd *exec.Cmd) {
-	_ = cmd.Process.Signal(syscall.SIGTERM)
-	_ = cmd.Wait()
+// launch starts a process, unless all has been closed.
+func (d *demo) launch(p *proc.Process, dir, file, conf string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return errors.New("closed")
+	}
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(file, []byte(conf), 0o644)); err != nil {
+		return err
+	}
+	d.started = append(d.started, p)
+	return p.Start()
 }
 
 // client is one connection to a broker, with one request at a time.
@@ -295,9 +315,7 @@ func (d *demo) load() {
 		before = now
 	}
 	say("kill -9 of the master, under load")
-	_ = d.master.Process.Kill()
-	_ = d.master.Wait()
-	d.master = nil
+	d.master.Kill()
 	running.Wait()
 }
 
