@@ -68,6 +68,9 @@ const (
 	// tickInterval is how often unsent output is measured, fullTickInterval how often ages are looked at.
 	tickInterval     = 100 * time.Millisecond
 	fullTickInterval = time.Second
+	// quietShare is how much of idleTimeout passes between two looks at the sessions of a loop that has done nothing: to wake it
+	// keeps Go's monitor up for ten milliseconds.
+	quietShare = 12
 )
 
 // registration says who serves a code, and where.
@@ -230,6 +233,7 @@ func (c *core) onTick() (next time.Duration) {
 		if unsent {
 			next = tickInterval
 		}
+		full := full && !c.isQuiet(l, now)
 		if (full || unsent) && !l.postTick(full) {
 			return next
 		}
@@ -238,6 +242,17 @@ func (c *core) onTick() (next time.Duration) {
 		c.tickedTurns, next = turns, tickInterval
 	}
 	return next
+}
+
+// isQuiet says that nothing has happened on a loop since its sessions were looked at, a while ago at most, and that none of
+// them has anything that ages but itself.
+func (c *core) isQuiet(l *Loop, now time.Time) bool {
+	turns := l.turnsTotal.Load()
+	if turns == l.tickedTurns && c.partials.sum.Load() == 0 && now.Sub(l.fullTickAt) < c.idleTimeout/quietShare {
+		return true
+	}
+	l.tickedTurns, l.fullTickAt = turns, now
+	return false
 }
 
 // dispatch hands a request to its processor, on the loop or on its lane.

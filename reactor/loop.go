@@ -34,6 +34,10 @@ type Loop struct {
 	leftAt   time.Time             // when the last turn ended
 	soon     *time.Timer           // of tickSoon
 
+	// The ticker's alone: of the last look at all sessions.
+	fullTickAt  time.Time
+	tickedTurns int64
+
 	unsent  atomic.Int32 // len(watched), for the ticker
 	ticking atomic.Bool  // a tick is posted and has not run
 	counters

@@ -886,6 +886,48 @@ func TestConnectionsSpread(t *testing.T) {
 	}
 }
 
+// A loop on which nothing happens is left alone for a while, and an idle connection is closed all the same.
+func TestQuietLoopIsLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, conn, s := newMemorySession(func(c *core) { c.register(10, echo, nil, true) })
+		posts := 0
+		run := func(d time.Duration) int {
+			posts = 0
+			for end := time.Now().Add(d); time.Now().Before(end); {
+				next := c.onTick()
+				for ; len(conn.posts) > 0; posts++ {
+					f := conn.posts[0]
+					conn.posts = conn.posts[1:]
+					f()
+				}
+				time.Sleep(next)
+			}
+			return posts
+		}
+		w := &wire{t: t}
+		send := func(b []byte) {
+			conn.in = b
+			c.OnTraffic(conn)
+		}
+		send(w.frame(10, ""))
+		if n := run(c.idleTimeout / 2); n < 2 || n > quietShare {
+			t.Errorf("%d looks in %v without requests", n, c.idleTimeout/2)
+		}
+		frame := w.frame(10, "")
+		send(frame[:20])
+		if n := run(20 * time.Second); n < 18 {
+			t.Errorf("%d looks in 20 s with half a frame held", n)
+		}
+		send(frame[20:])
+		if run(c.idleTimeout - time.Second); s.closing.Load() {
+			t.Error("closed too early")
+		}
+		if run(c.idleTimeout/quietShare + 2*time.Second); !s.closing.Load() {
+			t.Error("an idle connection stays")
+		}
+	})
+}
+
 // slowConn is a memoryConn whose peer does not read.
 type slowConn struct{ memoryConn }
 
