@@ -156,6 +156,9 @@ func (c *consumer) attached(conn *wire.Conn) {
 	conn.Flush()
 }
 
+// lostLocked has nothing to do: what waits for an answer is told by its call.
+func (c *consumer) lostLocked() {}
+
 func (c *consumer) round(conn *wire.Conn) {
 	c.state.Lock()
 	if !c.counted.empty() {

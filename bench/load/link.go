@@ -45,6 +45,7 @@ func failureName(err error) string {
 type linkUser interface {
 	attached(conn *wire.Conn) // there is a connection: begin, or go on
 	round(conn *wire.Conn)    // the answers of one read have been seen
+	lostLocked()              // the connection has ended; the state is locked
 }
 
 // link keeps one connection of a run, and makes it again when it is lost.
@@ -93,6 +94,7 @@ func (l *link) serve(ctx context.Context) {
 		}
 		l.state.Lock()
 		l.conn = nil
+		l.user.lostLocked()
 		l.state.Unlock()
 		if ctx.Err() != nil || !l.reopen(ctx) {
 			return

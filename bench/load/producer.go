@@ -235,7 +235,6 @@ func (ps *producers) stop() {
 
 func (p *producer) attached(conn *wire.Conn) {
 	p.state.Lock()
-	p.lostLocked() // what waited to be written to the connection before
 	if p.ps.closed() {
 		now := wire.Clock()
 		for len(p.free) > 0 && p.issueLocked(now, now) {
@@ -318,7 +317,8 @@ func (p *producer) flush(conn *wire.Conn) {
 	p.rec.add(&p.counted, 1, wire.Clock())
 }
 
-// lostLocked counts one-way messages that were not written, and will not be. What has an answer is counted with that.
+// lostLocked counts one-way messages that were not written, and will not be. What has an answer is counted with that. It is
+// called before there is another connection: what waits for that one may be written.
 func (p *producer) lostLocked() {
 	if p.ps.cfg.Mode == ModeOneway {
 		p.rec.fail(errConnectionLost, p.counted.messages)

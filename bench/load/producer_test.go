@@ -30,6 +30,22 @@ func onewayProducer(t *testing.T, rate float64) *producer {
 	return ps.all[0]
 }
 
+// One-way messages may be on their way before the connection's keeper has begun.
+func TestOnewayBeforeTheKeeper(t *testing.T) {
+	p := onewayProducer(t, 0)
+	conn := p.current()
+	p.state.Lock()
+	sent := p.issueLocked(wire.Clock(), wire.Clock())
+	p.state.Unlock()
+	p.attached(conn)
+	p.flush(conn)
+	c := newCounts()
+	p.ps.recs.collect(c)
+	if !sent || c.messages != 1 || len(c.errors) > 0 {
+		t.Errorf("sent %v: %d messages, failures %v", sent, c.messages, c.errors)
+	}
+}
+
 // One-way messages that could not be written are no success.
 func TestOnewayIntoALostConnection(t *testing.T) {
 	p := onewayProducer(t, 0)
