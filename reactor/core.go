@@ -233,7 +233,7 @@ func (c *core) onTick() (next time.Duration) {
 		if unsent {
 			next = tickInterval
 		}
-		full := full && !c.isQuiet(l, now)
+		full := full && c.takesLook(l, now)
 		if (full || unsent) && !l.postTick(full) {
 			return next
 		}
@@ -244,15 +244,15 @@ func (c *core) onTick() (next time.Duration) {
 	return next
 }
 
-// isQuiet says that nothing has happened on a loop since its sessions were looked at, a while ago at most, and that none of
-// them has anything that ages but itself.
-func (c *core) isQuiet(l *Loop, now time.Time) bool {
+// takesLook says whether the sessions of a loop are looked at now, and notes that they are. They are not while nothing has
+// happened on the loop since the last look, a while ago at most, and none of them has anything that ages but itself.
+func (c *core) takesLook(l *Loop, now time.Time) bool {
 	turns := l.turnsTotal.Load()
 	if turns == l.tickedTurns && c.partials.sum.Load() == 0 && now.Sub(l.fullTickAt) < c.idleTimeout/quietShare {
-		return true
+		return false
 	}
 	l.tickedTurns, l.fullTickAt = turns, now
-	return false
+	return true
 }
 
 // dispatch hands a request to its processor, on the loop or on its lane.

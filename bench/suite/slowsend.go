@@ -46,7 +46,11 @@ func slowSends(log []byte) (slow []slowSend) {
 func stagesDuring(slow []slowSend, from, to time.Duration) string {
 	var stages []string
 	for _, s := range slow {
-		if text := fmt.Sprintf("broker's stage %s %d ms", s.stage, (s.to - s.from).Milliseconds()); s.from <= to && s.to >= from && !slices.Contains(stages, text) {
+		if s.from > to || s.to < from {
+			continue
+		}
+		text := fmt.Sprintf("broker's stage %s %d ms", s.stage, (s.to - s.from).Milliseconds())
+		if !slices.Contains(stages, text) {
 			stages = append(stages, text)
 		}
 	}
