@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"math"
 	"runtime/debug"
@@ -46,6 +47,7 @@ type ConsumeQueue struct {
 	topic   string
 	queueID int32
 	files   *MappedFileQueue
+	names   *unsyncedNames // of the store
 
 	// indexPrefix is the Java hash of "topic#", which every index key of the topic begins with.
 	indexPrefix int32
@@ -67,12 +69,12 @@ type unitSample struct {
 	phy    PhyOffset
 }
 
-func openConsumeQueue(fsys vfs.FS, dir, topic string, queueID int32, fileSize int64, logger *slog.Logger) (*ConsumeQueue, error) {
+func openConsumeQueue(fsys vfs.FS, dir, topic string, queueID int32, fileSize int64, names *unsyncedNames, logger *slog.Logger) (*ConsumeQueue, error) {
 	files, err := openMappedFileQueue(fsys, dir, fileSize, logger)
 	if err != nil {
 		return nil, err
 	}
-	q := &ConsumeQueue{topic: topic, queueID: queueID, files: files}
+	q := &ConsumeQueue{topic: topic, queueID: queueID, files: files, names: names}
 	q.indexPrefix = message.ExtendJavaHash(message.JavaHash([]byte(topic)), []byte("#"))
 	q.samples.Store(&[]unitSample{})
 	if last := files.last(); last != nil {
@@ -195,6 +197,10 @@ func (q *ConsumeQueue) nextFile(k QueueOffset) (*MappedFile, error) {
 	}
 	if last := q.files.last(); last != nil {
 		last.region.ReadAhead(true) // for who reads it when it is cold
+		// A queue's first file may not have its length on disk yet, and only the last file of a queue may be short.
+		if err := last.region.Sync(last.size-consumeQueueUnitSize, last.size); err != nil {
+			return nil, err
+		}
 		return q.createFile(last.end())
 	}
 	at := int64(k) * consumeQueueUnitSize
@@ -211,8 +217,15 @@ func (q *ConsumeQueue) nextFile(k QueueOffset) (*MappedFile, error) {
 }
 
 // createFile makes a file that comes into memory page by page: with thousands of queues most never get a second one.
-func (q *ConsumeQueue) createFile(base int64) (*MappedFile, error) {
-	f, err := q.files.create(base)
+// A new queue does not wait for the disk: its messages are dispatched again as long as the checkpoint does not stand for
+// them, and before it does, names are synced.
+func (q *ConsumeQueue) createFile(base int64) (f *MappedFile, err error) {
+	if _, err = q.files.fs.Stat(q.files.dir); errors.Is(err, fs.ErrNotExist) {
+		q.names.add(q.files.dir)
+		f, err = q.files.createUnsynced(base)
+	} else {
+		f, err = q.files.create(base)
+	}
 	if err == nil {
 		f.region.ReadAhead(false)
 	}

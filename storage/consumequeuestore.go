@@ -26,6 +26,7 @@ type consumeQueueStore struct {
 	fs       vfs.FS
 	dir      string
 	fileSize int64
+	names    unsyncedNames
 	logger   *slog.Logger
 
 	mu     sync.RWMutex // guards topics; a queue is made under it, so that each directory has one owner
@@ -70,7 +71,7 @@ func (s *consumeQueueStore) load() error {
 		s.logger.Warn("names that are not queues are left alone", "dir", s.dir, "names", strangers)
 	}
 	return forEach(consumeQueueLoaders, places, func(p place) error {
-		q, err := openConsumeQueue(s.fs, s.queueDir(p.topic, p.id), p.topic, p.id, s.fileSize, s.logger)
+		q, err := openConsumeQueue(s.fs, s.queueDir(p.topic, p.id), p.topic, p.id, s.fileSize, &s.names, s.logger)
 		if err != nil {
 			return err
 		}
@@ -141,7 +142,7 @@ func (s *consumeQueueStore) findOrCreate(topic []byte, id int32) (*ConsumeQueue,
 	if q := s.topics[name][id]; q != nil {
 		return q, nil
 	}
-	q, err := openConsumeQueue(s.fs, s.queueDir(name, id), name, id, s.fileSize, s.logger)
+	q, err := openConsumeQueue(s.fs, s.queueDir(name, id), name, id, s.fileSize, &s.names, s.logger)
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +169,7 @@ func (s *consumeQueueStore) renew(q *ConsumeQueue) (*ConsumeQueue, error) {
 	if err := q.delete(); err != nil {
 		return nil, fmt.Errorf("delete queue %d of topic %q: %w", q.queueID, q.topic, err)
 	}
-	next, err := openConsumeQueue(s.fs, s.queueDir(q.topic, q.queueID), q.topic, q.queueID, s.fileSize, s.logger)
+	next, err := openConsumeQueue(s.fs, s.queueDir(q.topic, q.queueID), q.topic, q.queueID, s.fileSize, &s.names, s.logger)
 	if err != nil {
 		return nil, err
 	}

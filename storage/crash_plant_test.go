@@ -38,6 +38,9 @@ func TestCrashFindsPlantedFaults(t *testing.T) {
 	}
 	f(plant{name: "the log is not synced", lies: syncs("/commitlog/")}, "is lost (durable true)")
 	f(plant{name: "queues are not synced", lies: syncs("/consumequeue/")}, "the log says")
+	f(plant{name: "names of queues are not synced", lies: func(op faultfs.Op, path string) bool {
+		return op == faultfs.OpSyncDir && strings.Contains(path, "/consumequeue")
+	}}, "the log says")
 	f(plant{name: "the index is not synced", lies: syncs("/index/")}, "is not in the index")
 	f(plant{name: "torn bodies are taken", config: func(c *Config) { c.CheckCRCOnRecover = false }}, "body checksum mismatch")
 

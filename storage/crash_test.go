@@ -923,6 +923,14 @@ func (f lyingFS) OpenRegion(path string, size int64, create bool) (vfs.Region, e
 	return &lyingRegion{Region: r, lies: f.lies}, nil
 }
 
+func (f lyingFS) MakeRegion(path string, size int64) (vfs.Region, error) {
+	r, err := f.FS.MakeRegion(path, size)
+	if err != nil {
+		return nil, err
+	}
+	return &lyingRegion{Region: r, lies: f.lies}, nil
+}
+
 func (f lyingFS) SyncDir(dir string) error {
 	if f.lies(faultfs.OpSyncDir, dir) {
 		return nil

@@ -239,6 +239,14 @@ func (f cuttingFS) OpenRegion(path string, size int64, create bool) (vfs.Region,
 	return cuttingRegion{r, f.store}, nil
 }
 
+func (f cuttingFS) MakeRegion(path string, size int64) (vfs.Region, error) {
+	r, err := f.OS.MakeRegion(path, size)
+	if err != nil {
+		return nil, err
+	}
+	return cuttingRegion{r, f.store}, nil
+}
+
 type cuttingRegion struct {
 	vfs.Region
 	store *faultStore

@@ -18,7 +18,7 @@ import (
 // the disk to write.
 func TestQueueFileComesInPageByPage(t *testing.T) {
 	const fileSize = 300_000 * consumeQueueUnitSize
-	q, err := openConsumeQueue(vfs.OS{}, t.TempDir(), "topic", 0, fileSize, slog.New(slog.DiscardHandler))
+	q, err := openConsumeQueue(vfs.OS{}, t.TempDir(), "topic", 0, fileSize, &unsyncedNames{}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

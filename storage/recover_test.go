@@ -106,15 +106,18 @@ func TestRecoveryAfterCleanStopCutsDamage(t *testing.T) {
 }
 
 // The checkpoint moves each 5 s while something is dispatched, each second when that is much, and never takes more than its
-// share of the time.
+// share of the time, nor more syncs than the messages are worth.
 func TestWhenTheCheckpointMoves(t *testing.T) {
+	var syncs, messages int64
 	f := func(since time.Duration, behind PhyOffset, took time.Duration, want bool) {
 		t.Helper()
 		c, began := DefaultConfig(), time.Now()
 		s := &FlushConsumeQueueService{
 			config: func() *Config { return &c }, lastThorough: began, lastTook: took, saved: dispatchMark{offset: 1 << 30},
+			lastSyncs: syncs, dispatchedAt: 1000,
 		}
 		s.mark = func() dispatchMark { return dispatchMark{offset: s.saved.offset + behind} }
+		s.dispatched = func() int64 { return s.dispatchedAt + messages }
 		if got := s.thoroughDue(began.Add(since)); got != want {
 			t.Errorf("%v after a flush that took %v, %d bytes behind: due %v; want %v", since, took, behind, got, want)
 		}
@@ -128,6 +131,12 @@ func TestWhenTheCheckpointMoves(t *testing.T) {
 	f(time.Second, checkpointBytes, 0, true)
 	f(3999*time.Millisecond, 1<<30, 200*time.Millisecond, false)
 	f(4*time.Second, 1<<30, 200*time.Millisecond, true)
+	syncs, messages = 100, 100*checkpointSyncWorth-1
+	f(59*time.Second, 1, 0, false)
+	f(60*time.Second, 1, 0, true)
+	f(time.Second, checkpointBytes, 0, true)
+	messages++
+	f(5*time.Second, 1, 0, true)
 }
 
 // An index flush must not push the checkpoint ahead of the queues (apache/rocketmq#678).

@@ -83,7 +83,7 @@ func expectFill(messages int64, s Subject) time.Duration {
 
 // expectTurn is host.measure, with the start of a broker that does not stay between turns.
 func (p *Plan) expectTurn(row Row, s Subject) time.Duration {
-	window := p.Warmup + p.Duration
+	window := p.warmup(row.Settings) + p.Duration
 	if !s.isJVM() && s.Flavour != nil {
 		window += expectStart(row, s)
 	}

@@ -57,7 +57,7 @@ func (h *host) measureOne(ctx context.Context) (*result.Result, error) {
 	case Stalled:
 		return h.measureStalled(ctx, s)
 	}
-	return h.window(ctx, s, h.plan.Warmup, h.plan.Duration)
+	return h.window(ctx, s, h.plan.warmup(s), h.plan.Duration)
 }
 
 // measureStart is the time from exec to the first accepted message, with an empty store.

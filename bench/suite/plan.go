@@ -59,6 +59,14 @@ type Plan struct {
 	pages pageCache
 }
 
+// newQueueRate is how many queues a second a broker makes at least; each is a directory and a file.
+const newQueueRate = 1000
+
+// warmup leaves the making of queues in front of the window.
+func (p *Plan) warmup(s result.Settings) time.Duration {
+	return max(p.Warmup, seconds(int64(s.Queues), newQueueRate))
+}
+
 // Run runs the plan. A subject that fails in a row is left out of the rest of that row; the errors come at the end.
 func (p *Plan) Run(ctx context.Context) error {
 	var failed []error

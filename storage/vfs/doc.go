@@ -12,8 +12,8 @@
 //
 // # What is durable when
 //
-// OpenRegion with create syncs length and directory, MkdirAll the parents of what it makes, WriteFile everything. Remove,
-// RemoveAll and Rename do not sync: a power cut may undo them until SyncDir. Region.Sync covers its range, whether it
+// OpenRegion with create syncs length and directory, MkdirAll the parents of what it makes, WriteFile everything. MakeRegion,
+// Remove, RemoveAll and Rename do not sync: a power cut may undo them until SyncDir. Region.Sync covers its range, whether it
 // was stored through the mapping or written with WriteAt, and the file's length. After a Sync that failed nothing is
 // known of the range: the kernel may have dropped the dirty pages, and a second Sync would find nothing to do and
 // succeed.

@@ -35,6 +35,20 @@ func (OS) OpenRegion(path string, size int64, create bool) (Region, error) {
 	if !create {
 		return openExisting(path, size)
 	}
+	return createFile(path, size, true)
+}
+
+func (OS) MakeRegion(path string, size int64) (Region, error) {
+	if size < 0 {
+		return nil, pathError("open", path, fmt.Errorf("size %d is negative", size))
+	}
+	if err := os.MkdirAll(filepath.Dir(path), dirMode); err != nil {
+		return nil, err
+	}
+	return createFile(path, size, false)
+}
+
+func createFile(path string, size int64, durably bool) (Region, error) {
 	made := true
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, fileMode)
 	if errors.Is(err, fs.ErrExist) {
@@ -44,7 +58,7 @@ func (OS) OpenRegion(path string, size int64, create bool) (Region, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := createRegion(file, path, size)
+	r, err := createRegion(file, path, size, durably)
 	if err == nil {
 		return r, nil
 	}
@@ -55,15 +69,17 @@ func (OS) OpenRegion(path string, size int64, create bool) (Region, error) {
 	return nil, err
 }
 
-func createRegion(file *os.File, path string, size int64) (*region, error) {
+func createRegion(file *os.File, path string, size int64, durably bool) (*region, error) {
 	if err := file.Truncate(size); err != nil {
 		return nil, err
 	}
-	if err := file.Sync(); err != nil {
-		return nil, err
-	}
-	if err := syncDir(filepath.Dir(path)); err != nil {
-		return nil, err
+	if durably {
+		if err := file.Sync(); err != nil {
+			return nil, err
+		}
+		if err := syncDir(filepath.Dir(path)); err != nil {
+			return nil, err
+		}
 	}
 	return mapRegion(file, path, size)
 }

@@ -11,6 +11,9 @@ type FS interface {
 	// both durably, and sparse: Allocate backs it with blocks. Without create the file must
 	// exist; size 0 then takes the file's own length.
 	OpenRegion(path string, size int64, create bool) (Region, error)
+	// MakeRegion makes a file, and the directories that lead to it, and syncs nothing: after a power cut the file may have
+	// any length up to size until a Region.Sync, and each name may be gone until a SyncDir of where it stands.
+	MakeRegion(path string, size int64) (Region, error)
 	// List returns the entries of a directory, sorted by name; a directory that does not exist has none.
 	List(dir string) ([]Entry, error)
 	Stat(path string) (Entry, error)

@@ -26,6 +26,6 @@
 // Fail makes calls return an error, chosen by operation, path and count. SetCapacity bounds the blocks: Allocate,
 // WriteAt and creations beyond it return ENOSPC. Stores into a region cannot be refused, on the real disk neither;
 // Unbacked lists the pages that were stored into without blocks, which there could have been a SIGBUS. A hook is
-// called before each operation and may sleep, count, crash or close a channel. OpenRegion, MkdirAll and WriteFile
+// called before each operation and may sleep, count, crash or close a channel. OpenRegion, MakeRegion, MkdirAll and WriteFile
 // consist of several operations, in the order in which the real ones reach the disk.
 package faultfs

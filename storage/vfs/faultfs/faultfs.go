@@ -373,7 +373,9 @@ func (f *FS) Stat(path string) (vfs.Entry, error) {
 }
 
 // MkdirAll implements vfs.FS: each directory it makes is one OpMkdir, and one OpSyncDir of its parent.
-func (f *FS) MkdirAll(dir string) error {
+func (f *FS) MkdirAll(dir string) error { return f.mkdirAll(dir, f.SyncDir) }
+
+func (f *FS) mkdirAll(dir string, sync func(parent string) error) error {
 	made := "/"
 	for name := range strings.SplitSeq(clean(dir), "/") {
 		parent := made
@@ -382,7 +384,7 @@ func (f *FS) MkdirAll(dir string) error {
 		if err == nil && !is {
 			err = f.mkdir(made)
 			if err == nil {
-				err = f.SyncDir(parent)
+				err = sync(parent)
 			}
 		}
 		if err != nil {

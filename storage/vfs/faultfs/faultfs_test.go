@@ -86,7 +86,7 @@ func doAndLook(side vfs.FS, op int, path, other string, size int64, fill byte) s
 }
 
 func useRegion(side vfs.FS, path string, size int64, fill byte) string {
-	r, err := side.OpenRegion(path, size, fill%2 == 0)
+	r, err := openOrMake(side, path, size, fill)
 	if err != nil {
 		return failed(err)
 	}
@@ -98,6 +98,13 @@ func useRegion(side vfs.FS, path string, size int64, fill byte) string {
 	err = errors.Join(r.Allocate(half, size), r.WriteAt(bytes.Repeat([]byte{fill + 1}, int(size-half)), half),
 		r.WritevAt([][]byte{{fill}, nil, {fill, fill + 2}}, half/2), r.Populate(0, size), r.WillNeed(0, size), r.Sync(0, size), r.Close())
 	return seen + failed(err)
+}
+
+func openOrMake(side vfs.FS, path string, size int64, fill byte) (vfs.Region, error) {
+	if fill%3 == 0 {
+		return side.MakeRegion(path, size)
+	}
+	return side.OpenRegion(path, size, fill%2 == 0)
 }
 
 // failed tells only whether: the kernel's choice among several reasons is not our matter.
@@ -498,5 +505,39 @@ func TestPowerLossWhileCreating(t *testing.T) {
 	}
 	if len(seen) != 3 {
 		t.Fatalf("lengths %v; want none, 0 and all", seen)
+	}
+}
+
+// What MakeRegion made is durable when the region and each of the directories were synced, and not before.
+func TestPowerLossAfterMakeRegion(t *testing.T) {
+	lost := 0
+	for seed := range uint64(50) {
+		for synced := range 4 {
+			f := New()
+			r, err := f.MakeRegion("/a/b/log", pageSize)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, sync := range []func() error{
+				func() error { return r.Sync(0, 1) },
+				func() error { return f.SyncDir("/a/b") },
+				func() error { return errors.Join(f.SyncDir("/a"), f.SyncDir("/")) },
+			}[:synced] {
+				if err := sync(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			entry, err := f.Crash(PowerLoss, seed).Stat("/a/b/log")
+			whole := err == nil && entry.Size == pageSize
+			if synced == 3 && !whole {
+				t.Fatalf("seed %d: %+v, %v", seed, entry, err)
+			}
+			if !whole {
+				lost++
+			}
+		}
+	}
+	if lost == 0 {
+		t.Fatal("nothing was ever lost")
 	}
 }

@@ -49,6 +49,23 @@ func (f *FS) OpenRegion(path string, size int64, create bool) (vfs.Region, error
 	return f.regionLocked(path, n, size), nil
 }
 
+// MakeRegion implements vfs.FS: an OpMkdir for each directory it makes, and an OpCreate.
+func (f *FS) MakeRegion(path string, size int64) (vfs.Region, error) {
+	if size < 0 {
+		return nil, pathError("open", path, syscall.EINVAL)
+	}
+	if err := f.mkdirAll(filepath.Dir(clean(path)), func(string) error { return nil }); err != nil {
+		return nil, err
+	}
+	n, err := f.create(path, size)
+	if err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.regionLocked(path, n, size), nil
+}
+
 func (f *FS) syncLength(path string, n *inode) error {
 	if err := f.begin(OpSync, path); err != nil {
 		return err
