@@ -159,8 +159,7 @@ func (p *phase) isDone() bool {
 	if p.window.count == 0 {
 		return false
 	}
-	p.window.recs.collect(p.second)
-	return p.total.messages+p.second.messages >= p.window.count
+	return p.total.messages+p.window.recs.pending() >= p.window.count
 }
 
 // sample ends a second.

@@ -112,6 +112,16 @@ func (rs recorders) ever() (n int64) {
 	return n
 }
 
+// pending is how many messages were counted and not collected. Collecting is dear: it adds histograms up.
+func (rs recorders) pending() (n int64) {
+	for _, r := range rs {
+		r.mu.Lock()
+		n += r.messages
+		r.mu.Unlock()
+	}
+	return n
+}
+
 // collectFailures moves the failures alone into c, and drops the rest.
 func (rs recorders) collectFailures(c *counts) {
 	all := newCounts()
