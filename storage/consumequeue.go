@@ -35,6 +35,9 @@ const (
 // errQueueGone says that the queue was deleted while it was being used; whoever finds it looks the queue up again.
 var errQueueGone = errors.New("storage: queue was deleted")
 
+// errSyncFailed marks a failed sync of a queue's file. It is final: the next one may find nothing to do, and succeed.
+var errSyncFailed = errors.New("storage: sync of a queue")
+
 // ConsumeQueue is the list of one queue's messages: 20 bytes for each, in files of their own.
 //
 //	+-----------------+-----------+---------------+
@@ -198,8 +201,9 @@ func (q *ConsumeQueue) nextFile(k QueueOffset) (*MappedFile, error) {
 	if last := q.files.last(); last != nil {
 		last.region.ReadAhead(true) // for who reads it when it is cold
 		// A queue's first file may not have its length on disk yet, and only the last file of a queue may be short.
-		if err := last.region.Sync(last.size-consumeQueueUnitSize, last.size); err != nil {
-			return nil, err
+		// Apart from the flush's: an error that was told here, it would not hear.
+		if err := last.region.SyncApart(last.size-consumeQueueUnitSize, last.size); err != nil {
+			return nil, fmt.Errorf("%w: %w", errSyncFailed, err)
 		}
 		return q.createFile(last.end())
 	}

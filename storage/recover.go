@@ -541,7 +541,7 @@ func (r *recovery) visit() error {
 		return nil
 	}
 	mismatch, restart := (*mismatchError)(nil), (*restartError)(nil)
-	if errors.As(err, &mismatch) || errors.As(err, &restart) || errors.Is(err, ErrFault) {
+	if errors.As(err, &mismatch) || errors.As(err, &restart) || errors.Is(err, ErrFault) || errors.Is(err, errSyncFailed) {
 		return err
 	}
 	// No room for a queue file: what is there can still be read.
