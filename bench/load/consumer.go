@@ -76,14 +76,10 @@ func newConsumers(cfg *Config, masters []*master, o consumerOptions) (*consumers
 	for _, m := range masters {
 		pulls := make([]*puller, 0, len(m.queues)*o.groups)
 		for g := range o.groups {
-			group := o.group
-			if g > 0 {
-				group += "_" + strconv.Itoa(g)
-			}
 			for _, q := range m.queues {
 				p := &puller{q: q, until: -1}
 				p.request.Template = wire.NewPullTemplate(wire.PullOptions{
-					Group: group, Topic: q.topic, QueueID: q.id, MaxMessages: cfg.PullBatch, HoldMillis: o.hold.Milliseconds(),
+					Group: nthGroup(o.group, g), Topic: q.topic, QueueID: q.id, MaxMessages: cfg.PullBatch, HoldMillis: o.hold.Milliseconds(),
 					Commit: o.commit, Serialize: form,
 				})
 				p.request.Offset = o.from(q)
@@ -105,6 +101,14 @@ func newConsumers(cfg *Config, masters []*master, o consumerOptions) (*consumers
 		cs.pause = time.Duration(float64(pullers) / cfg.Rate * float64(time.Second))
 	}
 	return cs, nil
+}
+
+// nthGroup is the name of one of a run's groups, counted from 0.
+func nthGroup(name string, n int) string {
+	if n == 0 {
+		return name
+	}
+	return name + "_" + strconv.Itoa(n)
 }
 
 // share gives a master's queues to connections, one after the other.

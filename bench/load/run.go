@@ -85,6 +85,7 @@ func Run(ctx context.Context, cfg Config, hooks Hooks) (*result.Result, error) {
 	case Latency:
 		err = r.latency(ctx)
 	}
+	r.forgetGroups(context.WithoutCancel(ctx))
 	switch measured := r.result.Seconds > 0; {
 	case err != nil && !measured && ctx.Err() != nil:
 		return nil, errInterrupted
@@ -203,6 +204,31 @@ func (r *runner) consume(ctx context.Context) error {
 }
 
 func (r *runner) groupName() string { return fmt.Sprintf("loopmq_bench_%08x", r.id) }
+
+func (r *runner) verifyGroup() string { return r.groupName() + "_verify" }
+
+// forgetGroups takes the run's groups from the brokers, which have made them at the first pull. A broker that is gone by
+// now keeps them, and the run's figures stand.
+func (r *runner) forgetGroups(ctx context.Context) {
+	if !r.cfg.reads() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	for _, m := range r.masters {
+		conn, err := dial(ctx, "broker", m.addr)
+		if err != nil {
+			continue
+		}
+		for g := range r.cfg.Groups {
+			_ = wire.DeleteGroup(ctx, conn, nthGroup(r.groupName(), g))
+		}
+		if r.cfg.Verify {
+			_ = wire.DeleteGroup(ctx, conn, r.verifyGroup())
+		}
+		conn.Close()
+	}
+}
 
 // drain fills, and reads as fast as it can.
 func (r *runner) drain(ctx context.Context) error {
@@ -381,7 +407,7 @@ func (r *runner) readBack(ctx context.Context, ps *producers) error {
 	cfg := r.cfg
 	cfg.PullBatch, cfg.Groups = max(cfg.PullBatch, verifyPullBatch), 1
 	cs, err := newConsumers(&cfg, r.masters, consumerOptions{
-		group: r.groupName() + "_verify", groups: 1,
+		group: r.verifyGroup(), groups: 1,
 		from:  func(q *queue) int64 { return q.begin },
 		until: func(q *queue) int64 { return q.end },
 		saw:   func(q *queue, m *wire.Record, _ time.Duration) { ps.account.saw(q, m) },

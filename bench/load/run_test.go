@@ -14,6 +14,7 @@ import (
 	"loopmq/bench/result"
 	"loopmq/bench/wire"
 	"loopmq/engine"
+	"loopmq/reactor/remoting"
 	"loopmq/storage/vfs/faultfs"
 )
 
@@ -122,7 +123,7 @@ func TestForATime(t *testing.T) {
 
 func TestDrain(t *testing.T) {
 	names := startNamesrv(t)
-	startBroker(t, names)
+	b := startBroker(t, names)
 	for groups := 1; groups <= 3; groups += 2 {
 		cfg := testConfig(Drain, "")
 		cfg.NameSrv = "127.0.0.1:1;" + names.Addr().String() // the first one is not there
@@ -131,6 +132,20 @@ func TestDrain(t *testing.T) {
 		if want := cfg.Count * int64(groups); r.Messages != want || r.BodyBytes != want*200 || r.Accounted == nil || r.Accounted.Read != cfg.Count || r.Latency.Count() == 0 {
 			t.Fatalf("%d groups: %d messages, %d bytes, %+v", groups, r.Messages, r.BodyBytes, r.Accounted)
 		}
+	}
+	// None of the runs' groups stays at the broker, nor where they had read to.
+	conn, err := dial(testContext(t), "broker", b.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	groups, err := conn.InvokeOK(testContext(t), wire.NewCommand(remoting.GetAllSubscriptionGroupConfig))
+	if err != nil || strings.Contains(string(groups.Body), "loopmq_bench_") {
+		t.Errorf("%v, %s", err, groups.Body)
+	}
+	offsets, err := conn.InvokeOK(testContext(t), wire.NewCommand(remoting.GetAllConsumerOffset))
+	if err != nil || !strings.Contains(string(offsets.Body), `"offsetTable":{}`) {
+		t.Errorf("%v, %s", err, offsets.Body)
 	}
 }
 

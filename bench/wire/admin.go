@@ -154,6 +154,12 @@ func CreateTopic(ctx context.Context, broker *Conn, topic string, queues int) er
 	return err
 }
 
+// DeleteGroup takes a subscription group from a broker, with its offsets. The flag has one name in 4.x, and another in 5.x.
+func DeleteGroup(ctx context.Context, broker *Conn, group string) error {
+	_, err := broker.InvokeOK(ctx, NewCommand(remoting.DeleteSubscriptionGroup, "groupName", group, "removeOffset", "true", "cleanOffset", "true"))
+	return err
+}
+
 // MaxOffset and MinOffset are the ends of a queue.
 func MaxOffset(ctx context.Context, broker *Conn, topic string, queueID int) (int64, error) {
 	return queueOffset(ctx, broker, remoting.GetMaxOffset, topic, queueID)

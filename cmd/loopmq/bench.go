@@ -81,7 +81,8 @@ fails if anything is wrong, and names the first message of each kind; also when 
 A run ends after 200,000,000 messages: each takes some memory of this process.
 
 A message is reordered when it lies behind one of the same sender and queue that was sent after its acknowledgement.
-Messages that were in flight together may lie in either order.`,
+Messages that were in flight together may lie in either order. With --mode oneway nothing is acknowledged, so nothing can
+be lost: what came is counted, and fails when it came twice, out of order or changed.`,
 			example: `  loopmq bench verify --broker 127.0.0.1:10911 --count 1000000
   loopmq bench verify --broker 127.0.0.1:10911 --duration 1m --body 64:50,1024:40,100000:10`,
 			set: func(c *load.Config) { c.Verify = true },
