@@ -485,7 +485,7 @@ func TestConsumerOffsetsEndWithTheirQueue(t *testing.T) {
 			"queueId", fmt.Sprint(queue), "commitOffset", "10"), remoting.Success)
 	}
 	must(t, b.offsets.Persist())
-	crashed := fs.Crash(faultfs.PowerLoss, 0)
+	crashed := fs.Crash(faultfs.TotalPowerLoss, 0)
 	_ = b.Shutdown(time.Second) // its disk is gone
 	b = startNode(t, cfg, crashed)
 	for queue := range int32(2) {

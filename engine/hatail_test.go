@@ -22,7 +22,7 @@ func unflushed(c *Config) {
 func (b *testBroker) cutPower(boot string) {
 	b.t.Helper()
 	must(b.t, b.offsets.Persist())
-	b.fs = b.fs.(*faultfs.FS).Crash(faultfs.PowerLoss, 0)
+	b.fs = b.fs.(*faultfs.FS).Crash(faultfs.TotalPowerLoss, 0)
 	_ = b.Shutdown(time.Second) // its disk is gone
 	b.boot = boot
 	b.start()

@@ -248,7 +248,7 @@ func (n *simNode) crash(where string) {
 	if n.store != nil {
 		n.flushed = n.store.FlushedWhere()
 	}
-	if n.kind == faultfs.PowerLoss {
+	if n.kind.CutsPower() {
 		s.counts.powerCuts++
 	} else {
 		s.counts.kills++
@@ -279,7 +279,7 @@ func (n *simNode) maySpareLocked() bool {
 // safeWithoutLocked says that another node has the message, and has it for sure.
 func (m *simMessage) safeWithoutLocked(n *simNode) bool {
 	for other, durable := range m.holders {
-		unsure := other.powerCut || other.crashed && other.kind == faultfs.PowerLoss
+		unsure := other.powerCut || other.crashed && other.kind.CutsPower()
 		if other != n && (durable || !unsure) {
 			return true
 		}
@@ -289,7 +289,7 @@ func (m *simMessage) safeWithoutLocked(n *simNode) bool {
 
 // bury takes a crashed node down.
 func (n *simNode) bury() {
-	n.down(func(c *simConn) { c.die(n.kind == faultfs.PowerLoss) })
+	n.down(func(c *simConn) { c.die(n.kind.CutsPower()) })
 	if n.store != nil {
 		_ = n.store.Close() // fails; its goroutines end
 	}
@@ -298,7 +298,7 @@ func (n *simNode) bury() {
 	if open := n.fs.OpenRegions(); open != 0 && n.store != nil {
 		n.sim.failLocked("%s: %d regions are still lent after a crash", n.name, open)
 	}
-	if n.kind == faultfs.PowerLoss {
+	if n.kind.CutsPower() {
 		n.powerCut = true
 		n.boot++
 		for _, m := range n.sim.messages {

@@ -68,7 +68,7 @@ func (n *simNode) takesSends() bool {
 func TestTailComesBack(t *testing.T) {
 	tailPair(t, func(s *simulation, master, slave *simNode) error {
 		end := master.store.MaxPhyOffset()
-		master.loses(s, faultfs.PowerLoss)
+		master.loses(s, faultfs.TotalPowerLoss)
 		master.start()
 		if lost := master.store.MaxPhyOffset(); lost >= end {
 			return fmt.Errorf("nothing was lost: the log ends at %d, it did at %d", lost, end)
@@ -119,10 +119,10 @@ func TestNoTailToWaitFor(t *testing.T) {
 		slave.stop()
 		s.drain()
 		s.tickFor(20 * time.Second)
-		master.loses(s, faultfs.PowerLoss)
+		master.loses(s, faultfs.TotalPowerLoss)
 	})
 	f("slave of another", func(s *simulation, master, slave *simNode) {
-		master.loses(s, faultfs.PowerLoss)
+		master.loses(s, faultfs.TotalPowerLoss)
 		slave.stop()
 		slave.role, slave.master, master.role, master.master = storage.AsyncMaster, nil, storage.Slave, slave
 		slave.start()
@@ -141,7 +141,7 @@ func TestTailWaitEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tailPair(t, func(s *simulation, master, slave *simNode) error {
 				slave.stop()
-				master.loses(s, faultfs.PowerLoss)
+				master.loses(s, faultfs.TotalPowerLoss)
 				master.start()
 				return then(s, master, slave)
 			})

@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"math"
 	"runtime/debug"
@@ -35,8 +34,12 @@ const (
 // errQueueGone says that the queue was deleted while it was being used; whoever finds it looks the queue up again.
 var errQueueGone = errors.New("storage: queue was deleted")
 
-// errSyncFailed marks a failed sync of a queue's file. It is final: the next one may find nothing to do, and succeed.
+// errSyncFailed marks a failed sync of a queue's file or of its name. It is final: the next one may find nothing to do, and
+// succeed.
 var errSyncFailed = errors.New("storage: sync of a queue")
+
+// isFinal says that dispatch must not go on behind err.
+func isFinal(err error) bool { return errors.Is(err, ErrFault) || errors.Is(err, errSyncFailed) }
 
 // ConsumeQueue is the list of one queue's messages: 20 bytes for each, in files of their own.
 //
@@ -200,10 +203,13 @@ func (q *ConsumeQueue) nextFile(k QueueOffset) (*MappedFile, error) {
 	}
 	if last := q.files.last(); last != nil {
 		last.region.ReadAhead(true) // for who reads it when it is cold
-		// A queue's first file may not have its length on disk yet, and only the last file of a queue may be short.
-		// Apart from the flush's: an error that was told here, it would not hear.
+		// It may have neither its length nor its name on disk yet, and only a queue's last file may be short, or not
+		// there. Apart from the flush's: an error that was told here, it would not hear.
 		if err := last.region.SyncApart(last.size-consumeQueueUnitSize, last.size); err != nil {
 			return nil, fmt.Errorf("%w: %w", errSyncFailed, err)
+		}
+		if err := syncNames(q.files.fs, q.files.dir); err != nil {
+			return nil, err
 		}
 		return q.createFile(last.end())
 	}
@@ -221,15 +227,13 @@ func (q *ConsumeQueue) nextFile(k QueueOffset) (*MappedFile, error) {
 }
 
 // createFile makes a file that comes into memory page by page: with thousands of queues most never get a second one.
-// A new queue does not wait for the disk: its messages are dispatched again as long as the checkpoint does not stand for
-// them, and before it does, names are synced.
-func (q *ConsumeQueue) createFile(base int64) (f *MappedFile, err error) {
-	if _, err = q.files.fs.Stat(q.files.dir); errors.Is(err, fs.ErrNotExist) {
-		q.names.add(q.files.dir)
-		f, err = q.files.createUnsynced(base)
-	} else {
-		f, err = q.files.create(base)
-	}
+// It does not wait for the disk: messages are dispatched again as long as the checkpoint does not stand for them, and
+// before it does, names are synced.
+func (q *ConsumeQueue) createFile(base int64) (*MappedFile, error) {
+	f, err := q.files.create(base)
+	// Not before: a flush in between would find no names yet, and move the checkpoint with the next. And where it failed
+	// too, for the directories may be made.
+	q.names.add(q.files.dir)
 	if err == nil {
 		f.region.ReadAhead(false)
 	}

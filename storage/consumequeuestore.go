@@ -5,7 +5,6 @@ package storage
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"path/filepath"
 	"runtime/debug"
@@ -39,6 +38,9 @@ func newConsumeQueueStore(fsys vfs.FS, dir string, fileSize int64, logger *slog.
 
 // load opens all queues there are. Names that are no queue ids are left alone and named in a warning.
 func (s *consumeQueueStore) load() error {
+	if err := s.fs.MkdirAll(s.dir); err != nil {
+		return fmt.Errorf("make %q: %w", s.dir, err)
+	}
 	topics, err := s.fs.List(s.dir)
 	if err != nil {
 		return fmt.Errorf("list %q: %w", s.dir, err)
@@ -222,8 +224,8 @@ func (s *consumeQueueStore) deleteTopic(topic string) error {
 	for _, q := range queues {
 		errs = append(errs, q.delete())
 	}
-	errs = append(errs, s.fs.RemoveAll(filepath.Join(s.dir, topic)), s.fs.SyncDir(s.dir))
-	if err := errors.Join(errs...); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	errs = append(errs, s.fs.RemoveAll(filepath.Join(s.dir, topic)), syncNames(s.fs, s.dir))
+	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("delete queues of topic %q: %w", topic, err)
 	}
 	return nil

@@ -202,23 +202,10 @@ func (q *MappedFileQueue) remainHowManyToCommit() int64 {
 	return q.maxWrotePosition() - q.committedWhere.Load()
 }
 
-// create makes the file at base, durably and sparse, and appends it to the queue. Only the queue's writer calls it.
+// create makes the file at base, sparse, and appends it to the queue. It waits for no disk: the file and directories that
+// lead to it may be gone after a power cut. Only the queue's writer calls it.
 func (q *MappedFileQueue) create(base int64) (*MappedFile, error) {
-	if err := q.fs.MkdirAll(q.dir); err != nil {
-		return nil, fmt.Errorf("make %q: %w", q.dir, err)
-	}
-	region, err := q.fs.OpenRegion(q.fileName(base), q.fileSize, true)
-	return q.created(region, base, err)
-}
-
-// createUnsynced is create of the first file in a directory that is not there. It waits for no disk: file and
-// directories may be gone after a power cut.
-func (q *MappedFileQueue) createUnsynced(base int64) (*MappedFile, error) {
 	region, err := q.fs.MakeRegion(q.fileName(base), q.fileSize)
-	return q.created(region, base, err)
-}
-
-func (q *MappedFileQueue) created(region vfs.Region, base int64, err error) (*MappedFile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create %q: %w", q.fileName(base), err)
 	}

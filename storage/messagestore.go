@@ -316,6 +316,9 @@ func (s *MessageStore) DeleteTopic(topic string) error {
 		return true
 	})
 	if err := s.queues.deleteTopic(topic); err != nil {
+		if isFinal(err) {
+			s.log.latch(err)
+		}
 		return err
 	}
 	return s.saveQueueList()

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 	"time"
 
@@ -340,9 +339,7 @@ func (r *recovery) syncDirs() error {
 	root := r.config.StorePathRootDir
 	var errs []error
 	for _, dir := range []string{root, r.config.StorePathCommitLog, r.store.queues.dir, r.store.index.dir} {
-		if err := r.store.fs.SyncDir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, err)
-		}
+		errs = append(errs, syncNames(r.store.fs, dir))
 	}
 	return errors.Join(errs...)
 }
@@ -541,7 +538,7 @@ func (r *recovery) visit() error {
 		return nil
 	}
 	mismatch, restart := (*mismatchError)(nil), (*restartError)(nil)
-	if errors.As(err, &mismatch) || errors.As(err, &restart) || errors.Is(err, ErrFault) || errors.Is(err, errSyncFailed) {
+	if errors.As(err, &mismatch) || errors.As(err, &restart) || isFinal(err) {
 		return err
 	}
 	// No room for a queue file: what is there can still be read.

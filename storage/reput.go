@@ -210,7 +210,7 @@ func (s *ReputMessageService) doReput() (progressed bool, err error) {
 	s.round.Lock()
 	defer s.round.Unlock()
 	defer func() {
-		if errors.Is(err, ErrFault) || errors.Is(err, errSyncFailed) {
+		if isFinal(err) {
 			s.latch(err)
 		}
 	}()

@@ -21,20 +21,20 @@ type unsyncedNames struct {
 	dirs map[string]bool
 }
 
-// add notes consumequeue/<topic>/<queueId>, about to be made, and the three directories above it, which may be new too.
+// add notes consumequeue/<topic>/<queueId>, where a file was made, and the two directories above it, where that may be new too.
 func (n *unsyncedNames) add(dir string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.dirs == nil {
 		n.dirs = map[string]bool{}
 	}
-	for range 4 {
+	for range 3 {
 		n.dirs[dir] = true
 		dir = filepath.Dir(dir)
 	}
 }
 
-// sync makes all names durable that were added before. Directories may have gone with their topic.
+// sync makes all names durable that were added before.
 func (n *unsyncedNames) sync(fsys vfs.FS) error {
 	n.mu.Lock()
 	dirs := n.dirs
@@ -42,9 +42,15 @@ func (n *unsyncedNames) sync(fsys vfs.FS) error {
 	n.mu.Unlock()
 	var errs []error
 	for _, dir := range slices.Sorted(maps.Keys(dirs)) {
-		if err := fsys.SyncDir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, fmt.Errorf("sync %q: %w", dir, err))
-		}
+		errs = append(errs, syncNames(fsys, dir))
 	}
 	return errors.Join(errs...)
+}
+
+// syncNames makes the names in a directory durable. It may have gone with its topic.
+func syncNames(fsys vfs.FS, dir string) error {
+	if err := fsys.SyncDir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %w", errSyncFailed, err)
+	}
+	return nil
 }

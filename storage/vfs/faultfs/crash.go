@@ -12,16 +12,24 @@ import (
 type CrashKind int
 
 const (
-	ProcessKill CrashKind = iota // the process
-	PowerLoss                    // what was not synced
+	ProcessKill    CrashKind = iota // the process
+	PowerLoss                       // of what was not synced as much as the coins say
+	TotalPowerLoss                  // all that was not synced
 )
 
 func (k CrashKind) String() string {
-	if k == ProcessKill {
-		return "process kill"
-	}
-	return "power loss"
+	return [...]string{"process kill", "power loss", "total power loss"}[k]
 }
+
+// CutsPower says that the machine goes down, and not the process alone.
+func (k CrashKind) CutsPower() bool { return k != ProcessKill }
+
+// coins decide what a power cut leaves: at 0 always the least.
+type coins interface{ IntN(n int) int }
+
+type allZero struct{}
+
+func (allZero) IntN(int) int { return 0 }
 
 // settleMax bounds the copies Crash makes to find memory at rest.
 const settleMax = 100
@@ -33,8 +41,11 @@ func (f *FS) Crash(kind CrashKind, seed uint64) *FS {
 	defer f.mu.Unlock()
 	f.crashed = true
 	next := f.copyLocked()
-	if kind == PowerLoss {
+	switch kind {
+	case PowerLoss:
 		next.losePower(rand.New(rand.NewPCG(seed, 0)))
+	case TotalPowerLoss:
+		next.losePower(allZero{})
 	}
 	next.countUsed()
 	return next
@@ -108,7 +119,7 @@ func recopy(to, from []byte) (changed bool) {
 }
 
 // losePower leaves what is on disk, and of the rest what the coins say.
-func (f *FS) losePower(coins *rand.Rand) {
+func (f *FS) losePower(coins coins) {
 	f.loseNames(coins)
 	reached := map[*inode]bool{}
 	reach(f.root, reached)
@@ -122,7 +133,7 @@ func (f *FS) losePower(coins *rand.Rand) {
 }
 
 // loseNames keeps of each directory's changes the first few: file systems journal them in order.
-func (f *FS) loseNames(coins *rand.Rand) {
+func (f *FS) loseNames(coins coins) {
 	lost := map[*inode]bool{} // this change and all later ones
 	for _, c := range f.pending {
 		kept := coins.IntN(3) > 0
@@ -150,7 +161,7 @@ func reach(n *inode, reached map[*inode]bool) {
 	}
 }
 
-func (n *inode) losePower(coins *rand.Rand) {
+func (n *inode) losePower(coins coins) {
 	size := len(n.data)
 	if n.lenSynced != size && coins.IntN(2) == 0 {
 		size = n.lenSynced
@@ -165,7 +176,7 @@ func (n *inode) losePower(coins *rand.Rand) {
 }
 
 // losePage decides between the page on disk, in place, and the one in memory. Either may be the shorter.
-func losePage(disk, memory []byte, coins *rand.Rand) {
+func losePage(disk, memory []byte, coins coins) {
 	memory = memory[:min(len(memory), len(disk))]
 	if slices.Equal(disk[:len(memory)], memory) {
 		return

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -508,11 +510,12 @@ func TestPowerLossWhileCreating(t *testing.T) {
 	}
 }
 
-// What MakeRegion made is durable when the region and each of the directories were synced, and not before.
+// What MakeRegion made is durable when the region and each of the directories were synced, and each part of it not before.
 func TestPowerLossAfterMakeRegion(t *testing.T) {
-	lost := 0
-	for seed := range uint64(50) {
-		for synced := range 4 {
+	f := func(steps int, want string) {
+		t.Helper()
+		seen := map[string]bool{}
+		for seed := range uint64(200) {
 			f := New()
 			r, err := f.MakeRegion("/a/b/log", pageSize)
 			if err != nil {
@@ -522,22 +525,57 @@ func TestPowerLossAfterMakeRegion(t *testing.T) {
 				func() error { return r.Sync(0, 1) },
 				func() error { return f.SyncDir("/a/b") },
 				func() error { return errors.Join(f.SyncDir("/a"), f.SyncDir("/")) },
-			}[:synced] {
+			}[:steps] {
 				if err := sync(); err != nil {
 					t.Fatal(err)
 				}
 			}
-			entry, err := f.Crash(PowerLoss, seed).Stat("/a/b/log")
-			whole := err == nil && entry.Size == pageSize
-			if synced == 3 && !whole {
-				t.Fatalf("seed %d: %+v, %v", seed, entry, err)
-			}
-			if !whole {
-				lost++
+			after := f.Crash(PowerLoss, seed)
+			entry, err := after.Stat("/a/b/log")
+			_, dirErr := after.Stat("/a/b")
+			switch {
+			case dirErr != nil:
+				seen["no directory"] = true
+			case err != nil:
+				seen["no file"] = true
+			case entry.Size == 0:
+				seen["no length"] = true
+			case entry.Size == pageSize:
+				seen["whole"] = true
+			default:
+				t.Fatalf("seed %d: %+v", seed, entry)
 			}
 		}
+		if got := strings.Join(slices.Sorted(maps.Keys(seen)), ", "); got != want {
+			t.Errorf("after %d syncs: %s; want %s", steps, got, want)
+		}
 	}
-	if lost == 0 {
-		t.Fatal("nothing was ever lost")
+	f(0, "no directory, no file, no length, whole")
+	f(1, "no directory, no file, whole")
+	f(2, "no directory, whole")
+	f(3, "whole")
+}
+
+// A total loss keeps what was synced, and nothing else.
+func TestTotalPowerLoss(t *testing.T) {
+	for seed := range uint64(20) {
+		f := New()
+		r := newRegion(t, f, "/log", 2*pageSize)
+		copy(r.Bytes(), "synced")
+		if err := r.Sync(0, pageSize); err != nil {
+			t.Fatal(err)
+		}
+		copy(r.Bytes(), "not yet")
+		copy(r.Bytes()[pageSize:], "never")
+		if _, err := f.MakeRegion("/new", pageSize); err != nil {
+			t.Fatal(err)
+		}
+		after := f.Crash(TotalPowerLoss, seed)
+		if got, want := string(read(t, after, "/log")), "synced"+strings.Repeat("\x00", 2*pageSize-6); got != want {
+			t.Fatalf("%.10q, %.10q", got, got[pageSize:])
+		}
+		if _, err := after.Stat("/new"); !errors.Is(err, fs.ErrNotExist) {
+			t.Fatalf("a name that was not synced: %v", err)
+		}
 	}
 }
