@@ -146,6 +146,16 @@ func (p *process) output() []byte {
 	return text
 }
 
+// says waits until it has printed the words.
+func (p *process) says(t *testing.T, words string) {
+	t.Helper()
+	for end := time.Now().Add(haWait); !bytes.Contains(p.output(), []byte(words)); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s did not say %q in %v", p.name, words, haWait)
+		}
+	}
+}
+
 // stop asks for an ordered stop and waits for it.
 func (p *process) stop(t *testing.T) {
 	t.Helper()

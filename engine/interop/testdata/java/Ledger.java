@@ -73,11 +73,16 @@ public class Ledger {
         return p;
     }
 
-    static void topics() throws Exception {
+    static DefaultMQAdminExt admin() throws Exception {
         DefaultMQAdminExt admin = new DefaultMQAdminExt();
         admin.setNamesrvAddr(args.get("ns"));
         admin.setInstanceName("ledger-admin-" + System.nanoTime());
         admin.start();
+        return admin;
+    }
+
+    static void topics() throws Exception {
+        DefaultMQAdminExt admin = admin();
         for (int i = 0; i < TOPICS.length; i++) {
             TopicConfig t = new TopicConfig(TOPICS[i], QUEUES[i], QUEUES[i], 6);
             await("topic " + t.getTopicName(), () -> { admin.createAndUpdateTopicConfig(args.get("broker"), t); return true; });
@@ -123,6 +128,7 @@ public class Ledger {
         c.setNamesrvAddr(args.get("ns"));
         c.setInstanceName("ledger-c-" + System.nanoTime());
         c.setPollNameServerInterval(1000);
+        c.setPersistConsumerOffsetInterval(500);
         c.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         c.subscribe("ledger_a", "*");
         c.registerMessageListener((MessageListenerConcurrently) (list, x) -> {
@@ -141,7 +147,10 @@ public class Ledger {
             for (String s : got) if (s.startsWith("last-" + round + "-")) k++;
             return k == 4;
         });
-        Thread.sleep(500);
+        // Offsets are committed one-way, and what a client sends as it ends may not arrive.
+        DefaultMQAdminExt admin = admin();
+        await("the group's offsets at the end of ledger_a", () -> admin.examineConsumeStats(GROUP, "ledger_a").computeTotalDiff() == 0);
+        admin.shutdown();
         c.shutdown();
         Thread.sleep(500);
         System.out.println("CONSUMED " + n.get() + " " + got.size());

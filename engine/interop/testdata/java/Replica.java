@@ -18,7 +18,8 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  * Load that goes on through the death of brokers, and its check.
  *   Replica load ns=… topic=… [broker=HOST:PORT: makes the topic] acked=FILE stop=FILE   until the stop file is there
  *   Replica read ns=… topic=… acked=FILE [group=…]                                       consumes until all acked have come
- * load writes the key of each send that was answered SEND_OK, and prints the longest time without one.
+ * load writes the key of each send that was answered SEND_OK, prints PAUSED when none of its threads gets on any more, and at
+ * the end the longest time without an answer.
  */
 public class Replica {
     static final Map<String, String> args = new HashMap<>();
@@ -65,6 +66,7 @@ public class Replica {
         p.start();
         Path stop = Paths.get(args.get("stop"));
         BufferedWriter acked = Files.newBufferedWriter(Paths.get(args.get("acked")), StandardOpenOption.CREATE, StandardOpenOption.APPEND);
+        AtomicInteger stuck = new AtomicInteger(); // threads whose last send failed: they have none under way that may succeed
         AtomicLong count = new AtomicLong(), other = new AtomicLong(), failed = new AtomicLong(), last = new AtomicLong(), pause = new AtomicLong();
         String run = Long.toHexString(System.nanoTime());
         byte[] body = new byte[1024];
@@ -73,10 +75,13 @@ public class Replica {
         for (int k = 0; k < 4; k++) {
             int id = k;
             Thread t = new Thread(() -> {
+                boolean fails = false;
                 for (int i = 0; !Files.exists(stop); i++) {
                     String key = run + "-" + id + "-" + i;
                     try {
                         SendResult r = p.send(new Message(args.get("topic"), "T", key, body));
+                        if (fails) stuck.decrementAndGet();
+                        fails = false;
                         if (r.getSendStatus() == SendStatus.SEND_OK) {
                             synchronized (acked) {
                                 acked.write(key + "\n");
@@ -91,6 +96,8 @@ public class Replica {
                         Thread.sleep(8);
                     } catch (Exception e) {
                         failed.incrementAndGet();
+                        if (!fails && stuck.incrementAndGet() == 4) System.out.println("PAUSED");
+                        fails = true;
                         try { Thread.sleep(50); } catch (InterruptedException ie) { return; }
                     }
                 }
