@@ -33,6 +33,7 @@ var testHost = netip.MustParseAddrPort("127.0.0.1:10911")
 
 // testMaster is a master's store and its HAService on a loopback port.
 type testMaster struct {
+	fs    *faultfs.FS
 	t     testing.TB
 	store *storage.MessageStore
 	ha    *HAService
@@ -74,7 +75,7 @@ func startMaster(t testing.TB, change func(*Config)) *testMaster {
 		MaxHaTransferByteInSecond: 100 << 20, HaRetainedMax: 1 << 40, MappedFileSizeCommitLog: testFileSize,
 	})
 	m.configure(change)
-	fsys := faultfs.New()
+	m.fs = faultfs.New()
 	cfg := storage.DefaultConfig()
 	cfg.StorePathRootDir, cfg.StorePathCommitLog = "/store", "/store/commitlog"
 	cfg.MappedFileSizeCommitLog, cfg.MappedFileSizeConsumeQueue = m.cfg.Load().MappedFileSizeCommitLog, 20_000
@@ -86,14 +87,14 @@ func startMaster(t testing.TB, change func(*Config)) *testMaster {
 	logger := slog.New(slog.NewTextHandler(&m.log, nil))
 	var err error
 	m.store, err = storage.Open(cfg, storage.Options{
-		FS: fsys, Logger: logger,
+		FS: m.fs, Logger: logger,
 		Listener: storage.EventListener{Readable: func(end storage.PhyOffset) { m.ha.Readable(end) }},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.ha, err = NewHAService(Options{
-		Config: m.cfg.Load, Store: testStore{m.store}, Logger: logger, FS: fsys, StatePath: "/store/ha.json",
+		Config: m.cfg.Load, Store: testStore{m.store}, Logger: logger, FS: m.fs, StatePath: "/store/ha.json",
 	})
 	if err != nil {
 		t.Fatal(err)

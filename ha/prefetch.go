@@ -65,8 +65,8 @@ func (h *helper) run() {
 	}
 }
 
-// touch reads a byte of each page of a part of the log. A page that the disk does not give is left to the one who sends
-// it.
+// touch brings a part of the log into memory, and reads a byte of each page of it. A page that the disk does not give is
+// left to the one who sends it.
 func touch(store Store, from, end storage.PhyOffset) {
 	_ = storage.Guard(func() {
 		for from < end {
@@ -85,6 +85,7 @@ func touchFile(store Store, from storage.PhyOffset, size int) (n int, ok bool) {
 		return 0, false
 	}
 	defer sel.Release()
+	sel.BringIn()
 	b := sel.Bytes()
 	sum := byte(0)
 	for i := 0; i < len(b); i += os.Getpagesize() {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"loopmq/storage"
+	"loopmq/storage/vfs/faultfs"
 )
 
 // A slave in old files gets them through the helper, and all of them.
@@ -21,5 +22,9 @@ func TestColdFrames(t *testing.T) {
 	}
 	if warm < 2*prefetchSize {
 		t.Fatalf("the helper brought in the log up to %d only", warm)
+	}
+	// Not by faults alone: while large turns are written each brings in its page only.
+	if n := m.fs.Count(faultfs.OpWillNeed); n < 2 {
+		t.Errorf("%d calls to read ahead", n)
 	}
 }
